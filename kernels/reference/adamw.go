@@ -76,11 +76,11 @@ func (c *Counts) Add(other Counts) {
 // AdamW is the step of Loshchilov and Hutter, "Decoupled Weight Decay Regularization"
 // (2019), in the contract's order of operations. The update uses the new moments before
 // they are rounded to their storage.
-func AdamW(t *AdamWTensors, s *AdamWScalars) Counts {
+func AdamW(t AdamWTensors, s *AdamWScalars) Counts {
 	if t.M.Quantized() {
-		return adamWBlocks(t, s)
+		return adamWBlocks(&t, s)
 	}
-	return adamWElements(t, s)
+	return adamWElements(&t, s)
 }
 
 func adamWElements(t *AdamWTensors, s *AdamWScalars) (c Counts) {
