@@ -79,7 +79,7 @@ func (e *env) write(o *output, path string, overwrite bool) error {
 	}
 	w, err := tensorfile.Create(path, o.metadata, o.tensors, overwrite)
 	if err != nil {
-		return err
+		return fmt.Errorf("cannot write %s: %w", path, err)
 	}
 	defer w.Abort()
 	total := int64(0)
@@ -94,7 +94,7 @@ func (e *env) write(o *output, path string, overwrite bool) error {
 		}
 	}
 	if err := e.ctx.Err(); err != nil {
-		return interrupted(err)
+		return err
 	}
 	return w.Commit()
 }

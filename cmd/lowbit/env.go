@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
 
 	"github.com/lowbit-go/lowbit/kernels"
@@ -18,32 +17,20 @@ type env struct {
 	piece          int // elements of a tensor in memory, or one aligned piece where that is more
 }
 
-// pieces calls do for the pieces of n elements, each of which begins at a multiple of align.
+// pieces calls do for the pieces of n elements, each of which begins at a multiple of align, until an error or an
+// interrupt.
 func (e *env) pieces(n int64, align int, do func(first int64, n int) error) error {
 	size := max(e.piece/align, 1) * align
 	for first := int64(0); first < n; first += int64(size) {
 		if err := e.ctx.Err(); err != nil {
-			return interrupted(err)
+			return err
 		}
 		if err := do(first, int(min(int64(size), n-first))); err != nil {
 			return err
 		}
 	}
-	return interrupted(e.ctx.Err())
+	return e.ctx.Err()
 }
-
-// interrupted gives context.Canceled words of its own.
-func interrupted(err error) error {
-	if errors.Is(err, context.Canceled) {
-		return interruptedError{}
-	}
-	return err
-}
-
-type interruptedError struct{}
-
-func (interruptedError) Error() string { return "interrupted" }
-func (interruptedError) Unwrap() error { return context.Canceled }
 
 // threadCount is the value of --threads.
 type threadCount int

@@ -37,14 +37,23 @@ func main() {
 
 // run executes one command line and returns its exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	err := execute(args, &env{ctx: ctx, stdout: stdout, stderr: stderr, piece: pieceElements})
-	if err != nil {
-		fmt.Fprintln(stderr, "lowbit:", oneLine(err.Error()))
-	}
-	return exitCode(err)
+	return (&env{ctx: ctx, stdout: stdout, stderr: stderr, piece: pieceElements}).run(args)
 }
 
-func execute(args []string, e *env) error {
+func (e *env) run(args []string) int {
+	err := e.execute(args)
+	code := exitCode(err)
+	switch code {
+	case exitDone:
+	case exitInterrupted:
+		fmt.Fprintln(e.stderr, "lowbit: interrupted")
+	default:
+		fmt.Fprintln(e.stderr, "lowbit:", oneLine(err.Error()))
+	}
+	return code
+}
+
+func (e *env) execute(args []string) error {
 	if _, err := cpufeature.Disabled(); err != nil {
 		return inputError{fmt.Errorf("LOWBIT_DISABLE: %w", err)}
 	}
@@ -79,19 +88,26 @@ func badInput(format string, args ...any) error {
 	return inputError{fmt.Errorf(format, args...)}
 }
 
+const (
+	exitDone        = 0
+	exitFailed      = 1 // a check, the disk or a device
+	exitBadInput    = 2
+	exitInterrupted = 130
+)
+
 func exitCode(err error) int {
 	var usage *kong.ParseError
 	var input inputError
 	var format *tensorfile.FormatError
 	switch {
 	case err == nil:
-		return 0
+		return exitDone
 	case errors.Is(err, context.Canceled):
-		return 130
+		return exitInterrupted
 	case errors.As(err, &usage), errors.As(err, &input), errors.As(err, &format), errors.Is(err, fs.ErrExist):
-		return 2
+		return exitBadInput
 	default:
-		return 1
+		return exitFailed
 	}
 }
 

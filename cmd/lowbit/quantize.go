@@ -16,8 +16,8 @@ import (
 
 type quantizeCmd struct {
 	conversion
-	Format      string   `required:"" enum:"${formats}" placeholder:"NAME" help:"The codebook: ${formats}."`
-	Block       int      `placeholder:"N" help:"Elements that share a scale; by default 128 for 8-bit formats and 64 for 4-bit ones."`
+	Format      string   `required:"" placeholder:"NAME" help:"The codebook: ${formats}."`
+	Block       *int     `placeholder:"N" help:"Elements that share a scale; by default 128 for 8-bit formats and 64 for 4-bit ones."`
 	Include     []string `sep:"none" placeholder:"GLOB" help:"Quantise only tensors whose name matches, and copy the others. May be repeated."`
 	Exclude     []string `sep:"none" placeholder:"GLOB" help:"Copy tensors whose name matches. May be repeated."`
 	Layout      string   `enum:"lowbit,bitsandbytes" default:"lowbit" placeholder:"NAME" help:"The names and metadata in the file: lowbit or bitsandbytes (nf4 and fp4 only)."`
@@ -42,43 +42,53 @@ var formatVars = kong.Vars{"formats": func() string {
 	for _, book := range codebook.All() {
 		names = append(names, book.Name())
 	}
-	return strings.Join(names, ",")
+	return strings.Join(names, ", ")
 }()}
 
 func (c *quantizeCmd) Validate() error {
+	_, err := c.format()
+	return err
+}
+
+// format checks the flags that say how to quantise.
+func (c *quantizeCmd) format() (kernels.Format, error) {
 	book, err := codebook.ByName(c.Format)
 	if err != nil {
-		return err
+		return kernels.Format{}, badInput("--format: %w", err)
 	}
-	if c.Block == 0 {
-		c.Block = 128
-		if book.Bits() == 4 {
-			c.Block = 64
+	f := kernels.Format{Codebook: book, Block: 128}
+	if book.Bits() == 4 {
+		f.Block = 64
+	}
+	if c.Block != nil {
+		f.Block = *c.Block
+	}
+	if f.Block < 1 || f.Block > maxBlock {
+		return f, badInput("--block is %d, want 1 to %d", f.Block, maxBlock)
+	}
+	if c.Layout != "bitsandbytes" {
+		if c.DoubleQuant {
+			return f, badInput("--double-quant needs --layout bitsandbytes")
 		}
+		return f, nil
 	}
-	isBitsandbytes := c.Layout == "bitsandbytes"
-	switch {
-	case c.Block < 1 || c.Block > maxBlock:
-		return badInput("--block is %d, want 1 to %d", c.Block, maxBlock)
-	case isBitsandbytes && c.Format != "nf4" && c.Format != "fp4":
-		return badInput("--layout bitsandbytes holds nf4 and fp4, got --format %s", c.Format)
-	case isBitsandbytes && (bits.OnesCount(uint(c.Block)) != 1 || c.Block < bitsandbytesMinimum || c.Block > bitsandbytesMaximum):
-		return badInput("--block is %d, want a power of two from %d to %d for bitsandbytes", c.Block, bitsandbytesMinimum, bitsandbytesMaximum)
-	case c.DoubleQuant && !isBitsandbytes:
-		return badInput("--double-quant needs --layout bitsandbytes")
+	f.Nibble = codebook.HighFirst
+	if c.Format != "nf4" && c.Format != "fp4" {
+		return f, badInput("--layout bitsandbytes holds nf4 and fp4, got --format %s", c.Format)
 	}
-	return nil
+	if bits.OnesCount(uint(f.Block)) != 1 || f.Block < bitsandbytesMinimum || f.Block > bitsandbytesMaximum {
+		return f, badInput("--block is %d, want a power of two from %d to %d for bitsandbytes", f.Block, bitsandbytesMinimum, bitsandbytesMaximum)
+	}
+	return f, nil
 }
 
 func (c *quantizeCmd) Run(e *env) error {
-	book, err := codebook.ByName(c.Format)
+	format, err := c.format()
 	if err != nil {
 		return err
 	}
-	format := kernels.Format{Codebook: book, Block: c.Block}
 	var l layout = lowbitLayout{map[string]lowbitTensor{}}
 	if c.Layout == "bitsandbytes" {
-		format.Nibble = codebook.HighFirst
 		l = bitsandbytesLayout{c.DoubleQuant}
 	}
 	return e.convert(&c.conversion, func(o *output) error {
@@ -96,7 +106,7 @@ func (c *quantizeCmd) Run(e *env) error {
 				o.copy(e, t)
 			}
 		}
-		l.finish(o, book)
+		l.finish(o, format.Codebook)
 		return nil
 	})
 }
