@@ -3,6 +3,8 @@ package optim
 import (
 	"encoding/json"
 	"reflect"
+
+	"github.com/lowbit-go/lowbit/kernels"
 )
 
 // Config is an optimizer's configuration: an [AdamWConfig] or a [MuonConfig].
@@ -15,6 +17,10 @@ type Config interface {
 	Warnings() []string
 
 	common() Common
+	// settle completes a parameter: its storage, weight decay and first state.
+	settle(p *parameter, precision string, group ParamGroup) error
+	// update does one step of a parameter.
+	update(o *Optimizer, p *parameter, r StepResult) (kernels.Counts, bool, error)
 }
 
 // Common holds the keys that both configurations have.
