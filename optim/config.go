@@ -214,6 +214,23 @@ func defaultMuon(variant string) MuonConfig {
 	return c
 }
 
+// adjust is the update's scale, the variant's unless Adjust names one.
+func (c MuonConfig) adjust() string {
+	if c.Adjust != "" {
+		return c.Adjust
+	}
+	return muonVariants[c.Variant].adjust
+}
+
+// nsSteps is the number of Newton-Schulz steps, the coefficients' unless NSSteps gives one.
+func (c MuonConfig) nsSteps() int {
+	if c.NSSteps != nil {
+		return *c.NSSteps
+	}
+	normally, _, _ := c.NSCoeffs.steps()
+	return normally
+}
+
 func defaultCommon() Common {
 	return Common{
 		QuantBlockSize:                 128,

@@ -185,7 +185,6 @@ func wanted(t reflect.Type, want string) string {
 		return want
 	}
 	kind := map[reflect.Kind]string{
-		reflect.Array:   "an array",
 		reflect.Slice:   "an array",
 		reflect.Struct:  "an object",
 		reflect.Bool:    "true or false",
@@ -195,10 +194,15 @@ func wanted(t reflect.Type, want string) string {
 		reflect.Int64:   "an integer",
 		reflect.Float64: "a number",
 	}[t.Kind()]
-	if !ranged || t.Kind() == reflect.Array {
-		return kind
+	switch {
+	case t.Kind() == reflect.Array && ranged:
+		return fmt.Sprintf("an array of %d numbers %v", t.Len(), r)
+	case t.Kind() == reflect.Array:
+		return fmt.Sprintf("an array of %d numbers", t.Len())
+	case ranged:
+		return kind + " " + r.String()
 	}
-	return kind + " " + r.String()
+	return kind
 }
 
 func choices(want string) []string {
