@@ -3,6 +3,8 @@ package optim
 import (
 	"encoding/json"
 	"reflect"
+
+	"github.com/lowbit-go/lowbit/kernels"
 )
 
 // Config is an optimizer's configuration: an [AdamWConfig] or a [MuonConfig].
@@ -222,13 +224,9 @@ func (c MuonConfig) adjust() string {
 	return muonVariants[c.Variant].adjust
 }
 
-// nsSteps is the number of Newton-Schulz steps, the coefficients' unless NSSteps gives one.
-func (c MuonConfig) nsSteps() int {
-	if c.NSSteps != nil {
-		return *c.NSSteps
-	}
-	normally, _, _ := c.NSCoeffs.steps()
-	return normally
+// polynomials returns the triple of each Newton-Schulz step and the safety that multiplies the norm.
+func (c MuonConfig) polynomials() (triples []kernels.Triple, safety float64, err error) {
+	return c.NSCoeffs.polynomials(c.NSSteps, c.NSDtype == "bfloat16")
 }
 
 func defaultCommon() Common {

@@ -72,10 +72,8 @@ func (c MuonConfig) validate() error {
 	if err != nil {
 		return err
 	}
-	if c.NSSteps != nil {
-		if err := c.NSCoeffs.checkSteps(*c.NSSteps); err != nil {
-			return at("ns_steps", err)
-		}
+	if _, _, err := c.polynomials(); err != nil {
+		return problem("ns_steps", "%v", err)
 	}
 	quantised := c.MomentumDtype == "8bit" || c.MomentumDtype == "linear8"
 	for i, g := range c.ParamGroups {

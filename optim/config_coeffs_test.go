@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lowbit-go/lowbit/kernels"
 	"github.com/stretchr/testify/require"
 )
 
@@ -17,11 +18,11 @@ func TestNSCoeffs(t *testing.T) {
 		problem  string
 	}{
 		{`"jordan"`, NSCoeffs{Preset: "jordan"}, ""},
-		{`[3.4445, -4.775, 2.0315]`, NSCoeffs{Triple: &[3]float64{3.4445, -4.775, 2.0315}}, ""},
-		{`[[1, 2, 3]]`, NSCoeffs{List: [][3]float64{{1, 2, 3}}}, ""},
-		{`[[1, 2, 3], [4, 5, 6]]`, NSCoeffs{List: [][3]float64{{1, 2, 3}, {4, 5, 6}}}, ""},
-		{`"quintic"`, NSCoeffs{}, `optim: got "quintic", want jordan, dion, polar-express, polar-express-1.02, deepseek-v4, classic-cubic, classic-quintic or cubic5`},
-		{`"polar-express:1e-4x6"`, NSCoeffs{}, `optim: got "polar-express:1e-4x6", want jordan, dion, polar-express, polar-express-1.02, deepseek-v4, classic-cubic, classic-quintic or cubic5`},
+		{`[3.4445, -4.775, 2.0315]`, NSCoeffs{Triples: []kernels.Triple{{3.4445, -4.775, 2.0315}}}, ""},
+		{`[[1, 2, 3]]`, NSCoeffs{Triples: []kernels.Triple{{1, 2, 3}}}, ""},
+		{`[[1, 2, 3], [4, 5, 6]]`, NSCoeffs{Triples: []kernels.Triple{{1, 2, 3}, {4, 5, 6}}}, ""},
+		{`"quintic"`, NSCoeffs{}, `optim: newton-schulz: polynomial "quintic" is not known, want one of ["classic-cubic" "classic-quintic" "cubic5" "deepseek-v4" "dion" "jordan" "polar-express" "polar-express-1.02"]`},
+		{`"polar-express:1e-4x6"`, NSCoeffs{}, `optim: newton-schulz: polynomial "polar-express:1e-4x6" is not known, want one of ["classic-cubic" "classic-quintic" "cubic5" "deepseek-v4" "dion" "jordan" "polar-express" "polar-express-1.02"]`},
 		{`""`, NSCoeffs{}, `optim: got "", want ` + want},
 		{`5`, NSCoeffs{}, `optim: got 5, want ` + want},
 		{`null`, NSCoeffs{}, `optim: got null, want ` + want},
@@ -32,8 +33,9 @@ func TestNSCoeffs(t *testing.T) {
 		{`[[1, 2, 3], [4, 5]]`, NSCoeffs{}, `optim: [1]: got 2 elements, want 3`},
 		{`[[1, 2, 3], [4, 5, null]]`, NSCoeffs{}, `optim: [1][2]: got null, want a number`},
 		{`[[1, 2, 3], 4]`, NSCoeffs{}, `optim: [1]: got 4, want an array of 3 numbers`},
+		{`[1, 2, 1e39]`, NSCoeffs{}, `optim: newton-schulz: coefficient c of polynomial 0 is 1e+39, want a finite float32`},
 		{`[1, 2, 1e999]`, NSCoeffs{}, `optim: [2]: got 1e999, which is beyond float64`},
-		{`[` + strings.Repeat(`[1, 2, 3], `, 99) + `[1, 2, 3]]`, NSCoeffs{}, `optim: got 100 triples, want 1 to 99`},
+		{`[` + strings.Repeat(`[1, 2, 3], `, 99) + `[1, 2, 3]]`, NSCoeffs{}, `optim: newton-schulz: 100 steps, want 0 to 99`},
 	} {
 		var got NSCoeffs
 		err := json.Unmarshal([]byte(test.document), &got)
@@ -53,43 +55,48 @@ func TestNSSteps(t *testing.T) {
 	for _, test := range []struct {
 		coeffs                string
 		normally, least, most int
-		name                  string
 	}{
-		{`"jordan"`, 5, 0, 99, "jordan"},
-		{`"dion"`, 5, 0, 5, "dion"},
-		{`"polar-express"`, 8, 0, 99, "polar-express"},
-		{`"polar-express-1.02"`, 5, 0, 5, "polar-express-1.02"},
-		{`"deepseek-v4"`, 10, 0, 10, "deepseek-v4"},
-		{`"classic-cubic"`, 5, 0, 99, "classic-cubic"},
-		{`"classic-quintic"`, 5, 0, 99, "classic-quintic"},
-		{`"cubic5"`, 5, 5, 5, "cubic5"},
-		{`[1.5, -0.5, 0]`, 5, 0, 99, ""},
-		{`[[1.5, -0.5, 0]]`, 1, 0, 1, ""},
-		{`[[1.5, -0.5, 0], [1.5, -0.5, 0], [1.875, -1.25, 0.375]]`, 3, 0, 3, ""},
+		{`"jordan"`, 5, 0, 99},
+		{`"dion"`, 5, 0, 5},
+		{`"polar-express"`, 8, 0, 99},
+		{`"polar-express-1.02"`, 5, 0, 5},
+		{`"deepseek-v4"`, 10, 0, 10},
+		{`"classic-cubic"`, 5, 0, 99},
+		{`"classic-quintic"`, 5, 0, 99},
+		{`"cubic5"`, 5, 5, 5},
+		{`[1.5, -0.5, 0]`, 5, 0, 99},
+		{`[[1.5, -0.5, 0], [1.5, -0.5, 0], [1.875, -1.25, 0.375]]`, 3, 0, 3},
 	} {
-		parse := func(steps any) (Config, error) {
-			return ParseConfig(fmt.Appendf(nil, `{"type": "muon", "lr": 1, "ns_coeffs": %s, "ns_steps": %v}`, test.coeffs, steps))
-		}
-		c, err := parse("null")
-		require.NoError(t, err)
-		require.Equal(t, test.normally, c.(MuonConfig).nsSteps(), test.coeffs)
-		for steps := -1; steps <= 100; steps++ {
-			c, err := parse(steps)
-			of := "ns_coeffs " + test.name
-			if test.name == "" {
-				of = "the list of ns_coeffs"
+		steps := func(nsSteps any) (int, error) {
+			c, err := ParseConfig(fmt.Appendf(nil, `{"type": "muon", "lr": 1, "ns_coeffs": %s, "ns_steps": %v}`, test.coeffs, nsSteps))
+			if err != nil {
+				return 0, err
 			}
+			triples, _, err := c.(MuonConfig).polynomials()
+			return len(triples), err
+		}
+		n, err := steps("null")
+		require.NoError(t, err)
+		require.Equal(t, test.normally, n, test.coeffs)
+		for asked := -1; asked <= 100; asked++ {
+			n, err := steps(asked)
 			switch {
-			case steps < 0 || steps > 99:
-				require.EqualError(t, err, fmt.Sprintf("optim: ns_steps: got %d, want null or an integer in [0, 99]", steps))
-			case test.least == test.most && steps != test.most:
-				require.EqualError(t, err, fmt.Sprintf("optim: ns_steps: got %d, want %d, all that %s has", steps, test.most, of))
-			case steps > test.most:
-				require.EqualError(t, err, fmt.Sprintf("optim: ns_steps: got %d, want at most %d, all that %s has", steps, test.most, of))
+			case asked < 0 || asked > 99:
+				require.EqualError(t, err, fmt.Sprintf("optim: ns_steps: got %d, want null or an integer in [0, 99]", asked))
+			case asked < test.least || asked > test.most:
+				require.ErrorContains(t, err, fmt.Sprintf("%d steps, want ", asked))
+				require.ErrorContains(t, err, "optim: ns_steps: newton-schulz: ")
 			default:
 				require.NoError(t, err, test.coeffs)
-				require.Equal(t, steps, c.(MuonConfig).nsSteps())
+				require.Equal(t, asked, n)
 			}
 		}
 	}
+	_, err := ParseConfig([]byte(`{"type": "muon", "lr": 1, "ns_coeffs": "cubic5", "ns_steps": 4}`))
+	require.EqualError(t, err, "optim: ns_steps: newton-schulz: polynomial cubic5: 4 steps, want exactly 5")
+	c, err := ParseConfig([]byte(`{"type": "muon", "lr": 1, "ns_coeffs": "polar-express", "ns_dtype": "bfloat16"}`))
+	require.NoError(t, err)
+	_, safety, err := c.(MuonConfig).polynomials()
+	require.NoError(t, err)
+	require.Equal(t, 1.02, safety)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lowbit-go/lowbit/kernels"
 	"github.com/stretchr/testify/require"
 )
 
@@ -99,7 +100,7 @@ var everyKey = []struct {
 	},
 	{
 		`{"type": "muon", "lr": {"type": "knots", "peak": 0.02, "total": 100, "knots": [{"at": 0, "frac": 0}, {"at": 0.1, "frac": 1, "interp": "hold"}]},
-		  "beta": 0.9, "nesterov": false, "ns_steps": 0, "ns_coeffs": [[1.5, -0.5, 0]], "ns_dtype": "bfloat16", "ns_method": "gram", "eps": 1e-6,
+		  "beta": 0.9, "nesterov": false, "ns_steps": 0, "ns_coeffs": [[1.5, -0.5, 0], [2, -1.5, 0.5]], "ns_dtype": "bfloat16", "ns_method": "gram", "eps": 1e-6,
 		  "parity_norm": true, "consistent_rms": 0.2, "weight_decay": 0.01, "grad_clip_norm": 0.5, "momentum_dtype": "8bit", "adam_b1": 0.8, "adam_b2": 0.95,
 		  "adam_learning_rate": 0.001, "adam_weight_decay": 0.02, "adaptive": true, "quant_block_size": 4096, "seed": 7, "weight_rounding": "stochastic",
 		  "nonfinite": "skip", "param_groups": [{"params": ["head"], "optimizer": "adamw", "state_precision": "fp32", "role": "matrix"}],
@@ -111,7 +112,7 @@ var everyKey = []struct {
 				ParamGroups:           []ParamGroup{{Params: []string{"head"}, Optimizer: "adamw", StatePrecision: "fp32", Role: "matrix"}},
 				OptimizerStateOffload: "disk", OptimizerStateOffloadDir: "/scratch", OptimizerStateOffloadBatchSize: 2,
 			},
-			Variant: "optax", Beta: 0.9, NSSteps: new(0), NSCoeffs: NSCoeffs{List: [][3]float64{{1.5, -0.5, 0}}}, NSDtype: "bfloat16", NSMethod: "gram", Eps: 1e-6,
+			Variant: "optax", Beta: 0.9, NSSteps: new(0), NSCoeffs: NSCoeffs{Triples: []kernels.Triple{{1.5, -0.5, 0}, {2, -1.5, 0.5}}}, NSDtype: "bfloat16", NSMethod: "gram", Eps: 1e-6,
 			ParityNorm: true, ConsistentRMS: new(0.2), MomentumDtype: "8bit", AdamB1: 0.8, AdamB2: 0.95, AdamLearningRate: new(Constant(0.001)),
 			AdamWeightDecay: 0.02, Adaptive: true,
 		},
@@ -123,7 +124,7 @@ var everyKey = []struct {
 				LR: Constant(1e-3), QuantBlockSize: 128, WeightRounding: "nearest", Master: "split",
 				OptimizerStateOffload: "none", OptimizerStateOffloadBatchSize: 1,
 			},
-			Variant: "torch", Beta: 0.95, Nesterov: true, NSCoeffs: NSCoeffs{Triple: &[3]float64{2, -1.5, 0.5}}, NSDtype: "float32", NSMethod: "standard", Eps: 1e-8,
+			Variant: "torch", Beta: 0.95, Nesterov: true, NSCoeffs: NSCoeffs{Triples: []kernels.Triple{{2, -1.5, 0.5}}}, NSDtype: "float32", NSMethod: "standard", Eps: 1e-8,
 			Adjust: "match_rms_adamw", MomentumDtype: "float32", AdamB1: 0.9, AdamB2: 0.999,
 		},
 	},
@@ -203,19 +204,19 @@ func TestRefused(t *testing.T) {
 		{`{"param_groups": [{"params": ["a"], "role": "conv", "role": "conv"}]}`, `param_groups[0]: key "role" appears twice`},
 
 		// Unknown keys.
-		{`{"amsgrad": true}`, `unknown key "amsgrad", the nearest valid key is "seed"`},
+		{`{"amsgrad": true}`, `unknown key "amsgrad", the nearest valid key is "param_groups"`},
 		{`{"optim_bits": 8}`, `unknown key "optim_bits", the nearest valid key is "adam_8bit"`},
 		{`{"LR": 1}`, `unknown key "LR", the nearest valid key is "lr"`},
 		{`{"beta": [0.9, 0.999]}`, `unknown key "beta", the nearest valid key is "betas"`},
 		{`{"tpye": "muon"}`, `unknown key "tpye", the nearest valid key is "type"`},
-		{`{"Common": {}}`, `unknown key "Common", the nearest valid key is "type"`},
-		{`{"": 1}`, `unknown key "", the nearest valid key is "lr"`},
+		{`{"Common": {}}`, `unknown key "Common", the nearest valid key is "moments_rounding"`},
+		{`{"": 1}`, `unknown key "", the nearest valid key is "type"`},
 		{`{"type": "muon", "lr": 1, "betas": [0.9, 0.999]}`, `unknown key "betas", the nearest valid key is "beta"`},
 		{`{"type": "muon", "lr": 1, "ns_coefs": "dion"}`, `unknown key "ns_coefs", the nearest valid key is "ns_coeffs"`},
 		{`{"lr": {"type": "linear", "peak": 1, "warm_up": 1}}`, `lr: unknown key "warm_up", the nearest valid key is "warmup"`},
 		{`{"lr": {"type": "knots", "peak": 1, "knots": [{"at": 0, "fraction": 1}]}}`, `lr.knots[0]: unknown key "fraction", the nearest valid key is "frac"`},
-		{`{"param_groups": [{"params": ["a"]}, {"params": ["b"], "lr": 1}]}`, `param_groups[1]: unknown key "lr", the nearest valid key is "role"`},
-		{`{"` + strings.Repeat("x", 1000) + `": 1}`, `unknown key "` + strings.Repeat("x", 59) + `…, the nearest valid key is "optimizer_state_offload_batch_size"`},
+		{`{"param_groups": [{"params": ["a"]}, {"params": ["b"], "lr": 1}]}`, `param_groups[1]: unknown key "lr", the nearest valid key is "lr_scale"`},
+		{`{"` + strings.Repeat("x", 1000) + `": 1}`, `unknown key "` + strings.Repeat("x", 59) + `…, the nearest valid key is "type"`},
 
 		// Common keys.
 		{`{"type": 1}`, `type: got 1, want adamw or muon`},
@@ -299,7 +300,7 @@ func TestRefused(t *testing.T) {
 		{`{"type": "muon", "variant": "torch", "adaptive": true}`, `adaptive: true excludes variant torch`},
 		{`{"type": "muon", "variant": "dion", "consistent_rms": 0.2}`, `consistent_rms: a number excludes variant dion`},
 		{`{"type": "muon", "lr": 1, "consistent_rms": 0.2, "adjust": "original"}`, `consistent_rms: a number excludes adjust original`},
-		{`{"type": "muon", "lr": 1, "headroom": true}`, `unknown key "headroom", the nearest valid key is "beta"`},
+		{`{"type": "muon", "lr": 1, "headroom": true}`, `unknown key "headroom", the nearest valid key is "grad_clip_norm"`},
 
 		// Groups.
 		{`{"param_groups": {"params": ["a"]}}`, `param_groups: got an object, want an array`},
@@ -397,9 +398,9 @@ func TestValidateOfConfigsBuiltInGo(t *testing.T) {
 		{muon(func(c *MuonConfig) { c.Variant = "" }), `variant: got "", want optax, torch, jordan, moonlight or dion`},
 		{muon(func(c *MuonConfig) { c.AdamLearningRate = &Schedule{} }), `adam_learning_rate: missing, want null or a number or a schedule`},
 		{muon(func(c *MuonConfig) { c.NSCoeffs = NSCoeffs{} }), `ns_coeffs: missing, want a preset's name, a triple or a list of triples`},
-		{muon(func(c *MuonConfig) { c.NSCoeffs = NSCoeffs{Preset: "dion", Triple: new([3]float64)} }), `ns_coeffs: got 2 of preset, triple and list, want one`},
-		{muon(func(c *MuonConfig) { c.NSCoeffs = NSCoeffs{List: [][3]float64{{}, {0, 0, math.NaN()}}} }), `ns_coeffs[1][2]: got NaN, want a finite number`},
-		{muon(func(c *MuonConfig) { c.NSCoeffs = NSCoeffs{List: [][3]float64{}} }), `ns_coeffs: got 0 triples, want 1 to 99`},
+		{muon(func(c *MuonConfig) { c.NSCoeffs.Triples = []kernels.Triple{{1}} }), `ns_coeffs: got preset jordan and triples, want one of the two`},
+		{muon(func(c *MuonConfig) { c.NSCoeffs = NSCoeffs{Triples: []kernels.Triple{{}, {0, 0, math.NaN()}}} }), `ns_coeffs: newton-schulz: coefficient c of polynomial 1 is NaN, want a finite float32`},
+		{muon(func(c *MuonConfig) { c.NSCoeffs = NSCoeffs{Triples: []kernels.Triple{}} }), `ns_coeffs: newton-schulz: the list of polynomials is empty, want one triple or more`},
 		{muon(func(c *MuonConfig) { c.ConsistentRMS = new(math.NaN()) }), `consistent_rms: got NaN, want null or a number > 0`},
 	} {
 		require.EqualError(t, test.config.Validate(), "optim: "+test.want)
@@ -426,7 +427,7 @@ func TestUnmarshalIntoAConfig(t *testing.T) {
 	before := document.Optimizer
 	require.EqualError(t, json.Unmarshal([]byte(`{"Optimizer": {"type": "muon", "variant": "torch"}}`), &document), "optim: type: got muon, want adamw")
 	require.EqualError(t, json.Unmarshal([]byte(`{"Muon": {}}`), &document), "optim: type: got adamw, want muon")
-	require.EqualError(t, json.Unmarshal([]byte(`{"Optimizer": {"amsgrad": true}}`), &document), `optim: unknown key "amsgrad", the nearest valid key is "seed"`)
+	require.EqualError(t, json.Unmarshal([]byte(`{"Optimizer": {"amsgrad": true}}`), &document), `optim: unknown key "amsgrad", the nearest valid key is "param_groups"`)
 	require.Equal(t, before, document.Optimizer)
 }
 
