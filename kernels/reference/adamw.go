@@ -123,7 +123,10 @@ func adamWBlocks(t *AdamWTensors, s *AdamWScalars) (c Counts) {
 			c.SkippedElements += int64(hi - lo)
 			continue
 		}
-		newM, newV = storedScale(newM), storedScale(newV)
+		newM = t.M.Format.scale(newM)
+		if !t.V.Factored() {
+			newV = t.V.Format.scale(newV)
+		}
 		for i := lo; i < hi; i++ {
 			e := t.element(s, i)
 			store.weight(i, e.w)
@@ -156,13 +159,6 @@ func (m Moment) encode(i int, x, scale float32) {
 func (m Moment) finishBlock(block int, scale float32, n int) {
 	m.Scales[block] = scale
 	m.Format.fillSpare(m.Codes, n)
-}
-
-func storedScale(largest float32) float32 {
-	if !finite(largest) {
-		return poison
-	}
-	return largest
 }
 
 type element struct{ g, w, m, v float32 }
