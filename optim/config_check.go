@@ -233,6 +233,7 @@ func (r interval) holds(x float64) bool {
 	return (x > r.low || x == r.low && !r.openLow) && (x < r.high || x == r.high && !r.openHigh)
 }
 
+// String describes the intervals in use: only unbounded ones leave their low end out.
 func (r interval) String() string {
 	switch {
 	case math.IsInf(r.high, 1) && r.openLow:
@@ -240,12 +241,9 @@ func (r interval) String() string {
 	case math.IsInf(r.high, 1):
 		return ">= " + number(r.low)
 	}
-	left, right := "[", "]"
-	if r.openLow {
-		left = "("
-	}
+	right := "]"
 	if r.openHigh {
 		right = ")"
 	}
-	return fmt.Sprintf("in %s%s, %s%s", left, number(r.low), number(r.high), right)
+	return fmt.Sprintf("in [%s, %s%s", number(r.low), number(r.high), right)
 }

@@ -149,6 +149,7 @@ func TestEveryKey(t *testing.T) {
 		require.Equal(t, test.want, got)
 		requireRoundTrip(t, got)
 	}
+	require.Equal(t, "match_rms_adamw", everyKey[4].want.(MuonConfig).adjust())
 }
 
 func requireRoundTrip(t *testing.T, c Config) {
