@@ -220,6 +220,19 @@ func defaultMuon(variant string) MuonConfig {
 	return c
 }
 
+// adjust is the update's scale, the variant's unless Adjust names one.
+func (c MuonConfig) adjust() string {
+	if c.Adjust != "" {
+		return c.Adjust
+	}
+	return muonVariants[c.Variant].adjust
+}
+
+// polynomials returns the triple of each Newton-Schulz step and the safety that multiplies the norm.
+func (c MuonConfig) polynomials() (triples []kernels.Triple, safety float64, err error) {
+	return c.NSCoeffs.polynomials(c.NSSteps, c.NSDtype == "bfloat16")
+}
+
 func defaultCommon() Common {
 	return Common{
 		QuantBlockSize:                 128,
