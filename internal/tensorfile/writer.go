@@ -213,8 +213,8 @@ func layOut(metadata map[string]string, tensors []Tensor) ([]Tensor, error) {
 		if err != nil {
 			return nil, err
 		}
-		if size < 0 || t.Bytes != size && t.Bytes != 0 {
-			return nil, fmt.Errorf("tensor %.100q: %d bytes, shape %s of %s takes %d", t.Name, t.Bytes, shapeText(t.Shape), t.DType, max(size, 0))
+		if t.Bytes != 0 && t.Bytes != size {
+			return nil, fmt.Errorf("tensor %.100q: %d bytes, shape %s of %s takes %d", t.Name, t.Bytes, shapeText(t.Shape), t.DType, size)
 		}
 		if size > math.MaxInt64/2-end {
 			return nil, fmt.Errorf("tensor %.100q: the file would be longer than 62 bits count", t.Name)
