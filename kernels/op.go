@@ -1,0 +1,86 @@
+package kernels
+
+import (
+	"github.com/lowbit-go/lowbit/internal/cpufeature"
+)
+
+// Class says how closely the implementations of an operation agree.
+type Class int
+
+const (
+	Exact     Class = iota // the same bits as the reference
+	Tolerance              // within a stated bound of the reference
+)
+
+func (c Class) String() string { return [...]string{"exact", "tolerance"}[c] }
+
+// Op is a row of the table: one operation in one variant, with its implementations,
+// best first and the reference last. F is its signature.
+type Op[F any] struct {
+	Name, Variant string
+	Class         Class
+	Bytes         float64 // read and written an element
+	Impls         []Impl[F]
+
+	run F // the first available implementation, chosen once
+}
+
+// Impl is one implementation of an operation and the CPU features that it needs.
+type Impl[F any] struct {
+	Name  string
+	Needs cpufeature.Set
+	Func  F
+}
+
+// Available tells whether this process can run the implementation.
+func (i Impl[F]) Available() bool { return cpufeature.Available.Has(i.Needs) }
+
+// Row describes an operation without its signature.
+type Row struct {
+	Name, Variant   string
+	Class           Class
+	Bytes           float64
+	Selected        string
+	Implementations []Implementation
+}
+
+// Implementation describes an implementation of a row.
+type Implementation struct {
+	Name      string
+	Available bool
+	Needs     []string // CPU features
+	Missing   []string // those of them that the processor lacks or LOWBIT_DISABLE names
+}
+
+var table []Row
+
+// Table lists every operation, in a fixed order.
+func Table() []Row { return table }
+
+// declare adds a row to the table and chooses its implementation.
+func declare[F any](op Op[F], reference F, fast []Impl[F]) *Op[F] {
+	op.Impls = append(fast[:len(fast):len(fast)], Impl[F]{Name: "reference", Func: reference})
+	row := Row{Name: op.Name, Variant: op.Variant, Class: op.Class, Bytes: op.Bytes}
+	for _, impl := range op.Impls {
+		if impl.Available() && row.Selected == "" {
+			row.Selected = impl.Name
+			op.run = impl.Func
+		}
+		row.Implementations = append(row.Implementations, Implementation{
+			Name: impl.Name, Available: impl.Available(),
+			Needs: impl.Needs.Names(), Missing: (impl.Needs &^ cpufeature.Available).Names(),
+		})
+	}
+	table = append(table, row)
+	return &op
+}
+
+// Row is the operation's row of the table.
+func (op *Op[F]) Row() Row {
+	for _, row := range table {
+		if row.Name == op.Name && row.Variant == op.Variant {
+			return row
+		}
+	}
+	return Row{}
+}

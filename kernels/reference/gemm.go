@@ -1,0 +1,116 @@
+package reference
+
+// Matrix is a row-major view: element (i, j) is Data.At(i*Stride + j).
+type Matrix struct {
+	Data               Floats
+	Rows, Cols, Stride int
+}
+
+// Gemm sets C to alpha*op(A)·op(B) + beta*C, where op transposes if asked to. Each of the
+// three may be fp32 or bf16. For fp32 this is the contract's exact class; for bf16
+// operands, which are widened, it is the R of its tolerance.
+//
+// An element is one chain acc = FMA(A[i,k], B[k,j], acc), from +0, k = 0, 1, …; then
+// alpha*(acc + 0) + beta*C, each operation rounded to float32, and once more to nearest
+// where C is bf16. With beta 0, C is not read and the result is alpha*(acc + 0). No
+// other factor is a special case: alpha 0 times a NaN is a NaN.
+//
+// C must not overlap A or B.
+func Gemm(c, a Matrix, transA bool, b Matrix, transB bool, alpha, beta float32) {
+	product{a: a.operand(transA), b: b.operand(transB), alpha: alpha, beta: beta, c: c}.into(c)
+}
+
+// Syrk sets C to alpha*A·Aᵀ + beta*C as Gemm does, but computes only the elements on and
+// above the diagonal and mirrors them: below the diagonal C is written, not read.
+//
+// C must not overlap A.
+func Syrk(c, a Matrix, alpha, beta float32) {
+	product{a: a.operand(false), b: a.operand(true), alpha: alpha, beta: beta, c: c, symmetric: true}.into(c)
+}
+
+// product is alpha*A·B + beta*C.
+type product struct {
+	a, b        operand
+	alpha, beta float32
+	c           Matrix
+	symmetric   bool // the elements on and above the diagonal are computed and mirrored
+	bfloat16    bool // the result is rounded to bf16, whatever it is stored in
+}
+
+// operand is a matrix or its transpose: element (i, j) is data.At(i*rowStep + j*colStep).
+type operand struct {
+	data                         Floats
+	rows, cols, rowStep, colStep int
+}
+
+func (m Matrix) operand(transposed bool) operand {
+	if transposed {
+		return operand{m.Data, m.Cols, m.Rows, 1, m.Stride}
+	}
+	return operand{m.Data, m.Rows, m.Cols, m.Stride, 1}
+}
+
+func (o operand) at(i, j int) float32 { return o.data.At(i*o.rowStep + j*o.colStep) }
+
+// Tiles change the speed, never a chain: each is continued from one block of k to the
+// next. tileCols is a multiple of tileRows.
+const (
+	tileRows  = 16
+	tileCols  = 32
+	tileDepth = 64
+)
+
+// into stores the product in d, which may be its c but must not overlap a or b.
+func (p product) into(d Matrix) {
+	for i := 0; i < d.Rows; i += tileRows {
+		j := 0
+		if p.symmetric {
+			j = i / tileCols * tileCols
+		}
+		for ; j < d.Cols; j += tileCols {
+			p.tile(d, i, j)
+		}
+	}
+}
+
+// tile computes the elements (i0+i, j0+j).
+func (p product) tile(d Matrix, i0, j0 int) {
+	var acc [tileRows][tileCols]float64
+	var panel [tileDepth][tileCols]float64
+	rows, cols := min(tileRows, d.Rows-i0), min(tileCols, d.Cols-j0)
+	for k0 := 0; k0 < p.a.cols; k0 += tileDepth {
+		depth := min(tileDepth, p.a.cols-k0)
+		for k := range depth {
+			for j := range cols {
+				panel[k][j] = float64(p.b.at(k0+k, j0+j))
+			}
+		}
+		for i := range rows {
+			for k := range depth {
+				fmaRow(acc[i][:cols], float64(p.a.at(i0+i, k0+k)), panel[k][:cols])
+			}
+		}
+	}
+	for i := range rows {
+		for j := range cols {
+			p.store(d, i0+i, j0+j, float32(acc[i][j]))
+		}
+	}
+}
+
+func (p product) store(d Matrix, i, j int, acc float32) {
+	if p.symmetric && i > j {
+		return
+	}
+	x := float32(p.alpha * (acc + 0))
+	if p.beta != 0 {
+		x += float32(p.beta * p.c.Data.At(i*p.c.Stride+j))
+	}
+	if p.bfloat16 {
+		x = roundBF16(x)
+	}
+	d.Data.set(i*d.Stride+j, x, draw{})
+	if p.symmetric {
+		d.Data.set(j*d.Stride+i, x, draw{})
+	}
+}

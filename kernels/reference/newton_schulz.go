@@ -1,0 +1,261 @@
+package reference
+
+import (
+	"math"
+
+	"github.com/lowbit-go/lowbit/bf16"
+)
+
+// Stack is Count matrices of one shape: element (i, j) of matrix k is
+// Data.At(k*Step + i*Stride + j).
+type Stack struct {
+	Data                            Floats
+	Count, Rows, Cols, Stride, Step int
+}
+
+// Matrix returns matrix k, sharing its memory.
+func (s Stack) Matrix(k int) Matrix {
+	return Matrix{s.Data.Slice(k*s.Step, s.Data.Len()), s.Rows, s.Cols, s.Stride}
+}
+
+// NewtonSchulzPlan says how matrices are orthogonalised. The zero Eps and switches are
+// the contract's own way.
+type NewtonSchulzPlan struct {
+	// Steps holds a, b, c of each step's polynomial a*x + b*x³ + c*x⁵.
+	Steps [][3]float32
+	// Safety divides the matrix beside its norm n: the divisor is Safety*n.
+	Safety float64
+	// Eps, in units of the input, is added to the divisor or, if EpsFloor, is the least
+	// that it can be.
+	Eps      float64
+	EpsFloor bool
+	// ParityNorm rounds the input, its norm and the divisor to bf16, and divides without
+	// scaling first.
+	ParityNorm bool
+	// BFloat16 rounds every stored matrix to bf16; products still accumulate in fp32.
+	BFloat16 bool
+	// Gram iterates on X·Xᵀ for matrices that are not square; GramRestart multiplies it
+	// into X after the second step, if there is a third, and starts again.
+	Gram, GramRestart bool
+}
+
+const gramRestartAfter = 2
+
+// WorkSize is the number of float32 that NewtonSchulz needs to work on matrices of a
+// shape.
+func (p *NewtonSchulzPlan) WorkSize(rows, cols int) int64 {
+	short, long := int64(min(rows, cols)), int64(max(rows, cols))
+	squares := int64(2)
+	if p.gram(rows, cols) {
+		squares = 4
+	}
+	return 2*short*long + squares*short*short
+}
+
+func (p *NewtonSchulzPlan) gram(rows, cols int) bool { return p.Gram && rows != cols }
+
+// NewtonSchulz sets each matrix of dst to the polar factor of src's, approximated by an
+// odd polynomial of its singular values a step (Bernstein and Newhouse, "Old Optimizer,
+// New Norm", 2024; Jordan et al., Muon, 2024). A matrix with a non-finite element, norm
+// or result becomes NaN as a whole; their number is returned. The others do not notice.
+// A zero matrix gives zeros.
+//
+// X is the input, transposed if it has more rows than columns, divided by its norm: with
+// n the float64 root of the contract's sum of squares over the input, row by row, and
+// e = floor(log2(n)), X = (x*2^-e) / float32((Safety*n + Eps)*2^-e). Here 2^-e is the
+// product of two factors, the second of which takes all but what exceeds 126 either way,
+// so a subnormal quotient is rounded once.
+//
+// In the notation of Gemm (alpha*(acc + 0) + beta*C), with symmetric products computed on
+// and above the diagonal and mirrored, a step is
+//
+//	A = 1*X·Xᵀ
+//	B = c*A·A + b*A
+//	X = 1*B·X + a*X
+//
+// and in Gram form, after R = 1*X·Xᵀ, all of them symmetric,
+//
+//	Z = c*R·R + b*R
+//	Q = 1*Q·Z + a*Q   (first: Q = (Z + 0) + a*I)
+//	T = 1*R·Z + a*R
+//	R = 1*Z·T + a*T   (not in the last step, nor before a restart)
+//
+// and X = 1*Q·X at the end, and before a restart.
+//
+// dst may be src, but must not overlap it otherwise. work has at least WorkSize elements;
+// what it holds does not matter.
+func NewtonSchulz(dst, src Stack, plan *NewtonSchulzPlan, work []float32) (poisoned int) {
+	for k := range src.Count {
+		d := dst.Matrix(k)
+		if !plan.orthogonalize(d, src.Matrix(k), work) {
+			d.fill(float32(math.NaN()))
+			poisoned++
+		}
+	}
+	return poisoned
+}
+
+// orthogonalize reports whether the matrix, its norm and the result are finite.
+func (p *NewtonSchulzPlan) orthogonalize(dst, src Matrix, work []float32) bool {
+	norm := p.norm(src)
+	if math.IsInf(norm, 0) || math.IsNaN(norm) {
+		return false
+	}
+	if norm == 0 {
+		dst.fill(0)
+		return true
+	}
+	tall := src.Rows > src.Cols
+	input := src.operand(tall)
+	free := scratch{work}
+	x, y := free.matrix(input.rows, input.cols), free.matrix(input.rows, input.cols)
+	p.normalize(x, input, norm)
+	if p.gram(src.Rows, src.Cols) {
+		x = p.iterateGram(x, y, free)
+	} else {
+		x = p.iterate(x, y, free)
+	}
+	return dst.assign(x.operand(tall))
+}
+
+func (p *NewtonSchulzPlan) norm(m Matrix) float64 {
+	norm := math.Sqrt(orderedSum(m.Rows*m.Cols, func(i int) float64 {
+		return square(p.input(m.Data.At(i/m.Cols*m.Stride + i%m.Cols)))
+	}))
+	if p.ParityNorm {
+		return float64(roundBF16(float32(norm)))
+	}
+	return norm
+}
+
+func (p *NewtonSchulzPlan) input(x float32) float32 {
+	if p.ParityNorm {
+		return roundBF16(x)
+	}
+	return x
+}
+
+func (p *NewtonSchulzPlan) normalize(x Matrix, input operand, norm float64) {
+	divisor := float64(p.Safety * norm)
+	if p.EpsFloor {
+		divisor = max(divisor, p.Eps)
+	} else {
+		divisor += p.Eps
+	}
+	scale := [2]float32{1, 1}
+	d := roundBF16(float32(divisor))
+	if !p.ParityNorm {
+		_, exponent := math.Frexp(norm)
+		e := exponent - 1
+		second := max(-126, min(e, 126))
+		scale[0] = float32(math.Ldexp(1, second-e))
+		scale[1] = float32(math.Ldexp(1, -second))
+		d = float32(math.Ldexp(divisor, -e))
+	}
+	for i := range x.Rows {
+		for j := range x.Cols {
+			v := float32(float32(p.input(input.at(i, j))*scale[0])*scale[1]) / d
+			if p.BFloat16 {
+				v = roundBF16(v)
+			}
+			x.Data.F32[i*x.Stride+j] = v
+		}
+	}
+}
+
+// iterate takes the steps. The result is in x or y.
+func (p *NewtonSchulzPlan) iterate(x, y Matrix, free scratch) Matrix {
+	a, b := free.matrix(x.Rows, x.Rows), free.matrix(x.Rows, x.Rows)
+	for _, c := range p.Steps {
+		p.symmetric(a, 1, x.operand(false), x.operand(true), 0, a)
+		p.symmetric(b, c[2], a.operand(false), a.operand(false), c[1], a)
+		p.full(y, b, x, c[0])
+		x, y = y, x
+	}
+	return x
+}
+
+// iterateGram takes the steps in Gram form. The result is in x or y.
+func (p *NewtonSchulzPlan) iterateGram(x, y Matrix, free scratch) Matrix {
+	r, q := free.matrix(x.Rows, x.Rows), free.matrix(x.Rows, x.Rows)
+	z, t := free.matrix(x.Rows, x.Rows), free.matrix(x.Rows, x.Rows)
+	first := true
+	for i, c := range p.Steps {
+		if first {
+			p.symmetric(r, 1, x.operand(false), x.operand(true), 0, r)
+		}
+		p.symmetric(z, c[2], r.operand(false), r.operand(false), c[1], r)
+		if first {
+			p.addIdentity(q, z, c[0])
+		} else {
+			p.symmetric(t, 1, q.operand(false), z.operand(false), c[0], q)
+			q, t = t, q
+		}
+		first = i+1 == len(p.Steps) || p.GramRestart && i+1 == gramRestartAfter
+		if first {
+			p.full(y, q, x, 0)
+			x, y = y, x
+			continue
+		}
+		p.symmetric(t, 1, r.operand(false), z.operand(false), c[0], r)
+		p.symmetric(r, 1, z.operand(false), t.operand(false), c[0], t)
+	}
+	return x
+}
+
+// symmetric sets D to alpha*A·B + beta*C, all symmetric.
+func (p *NewtonSchulzPlan) symmetric(d Matrix, alpha float32, a, b operand, beta float32, c Matrix) {
+	product{a, b, alpha, beta, c, true, p.BFloat16}.into(d)
+}
+
+// full sets Y to B·X + a*X.
+func (p *NewtonSchulzPlan) full(y, b, x Matrix, a float32) {
+	product{b.operand(false), x.operand(false), 1, a, x, false, p.BFloat16}.into(y)
+}
+
+// addIdentity sets Q to (Z + 0) + a*I.
+func (p *NewtonSchulzPlan) addIdentity(q, z Matrix, a float32) {
+	for i := range q.Rows {
+		for j := range q.Cols {
+			v := z.Data.F32[i*z.Stride+j] + 0
+			if i == j {
+				v += a
+			}
+			if p.BFloat16 {
+				v = roundBF16(v)
+			}
+			q.Data.F32[i*q.Stride+j] = v
+		}
+	}
+}
+
+// scratch is the workspace that is left.
+type scratch struct{ free []float32 }
+
+func (s *scratch) matrix(rows, cols int) Matrix {
+	m := Matrix{Floats{F32: s.free[:rows*cols]}, rows, cols, cols}
+	s.free = s.free[rows*cols:]
+	return m
+}
+
+func (m Matrix) fill(x float32) {
+	for i := range m.Rows {
+		for j := range m.Cols {
+			m.Data.set(i*m.Stride+j, x, draw{})
+		}
+	}
+}
+
+// assign copies and reports whether every element is finite.
+func (m Matrix) assign(src operand) bool {
+	ok := true
+	for i := range m.Rows {
+		for j := range m.Cols {
+			m.Data.set(i*m.Stride+j, src.at(i, j), draw{})
+			ok = ok && finite(m.Data.At(i*m.Stride+j))
+		}
+	}
+	return ok
+}
+
+func roundBF16(x float32) float32 { return bf16.FromFloat32(x).Float32() }

@@ -1,0 +1,102 @@
+package kernels
+
+import (
+	"github.com/lowbit-go/lowbit/bf16"
+	"github.com/lowbit-go/lowbit/kernels/reference"
+)
+
+// The signatures of the bf16 conversions.
+type (
+	RoundFunc      func(dst []bf16.BF16, src []float32)
+	StochasticFunc func(dst []bf16.BF16, src []float32, s Stream)
+	WidenFunc      func(dst []float32, src []bf16.BF16)
+)
+
+var (
+	OpRound      = declare(Op[RoundFunc]{Name: "bf16_round", Bytes: 6}, reference.Round, fast.round)
+	OpTruncate   = declare(Op[RoundFunc]{Name: "bf16_truncate", Bytes: 6}, reference.Truncate, fast.truncate)
+	OpStochastic = declare(Op[StochasticFunc]{Name: "bf16_stochastic", Bytes: 6}, reference.Stochastic, fast.stochastic)
+	OpWiden      = declare(Op[WidenFunc]{Name: "bf16_widen", Bytes: 6}, reference.Widen, fast.widen)
+)
+
+// Round rounds src to bf16, to nearest with ties to even. dst has the length of src. NaN
+// stays NaN, and magnitudes beyond the largest finite bf16 become infinite.
+func Round[B ~uint16](dst []B, src []float32, limit ...Threads) error {
+	return round("bf16_round", OpRound.run, bf16Slice(dst), src, limit)
+}
+
+// Truncate rounds src to bf16 towards zero. dst has the length of src.
+func Truncate[B ~uint16](dst []B, src []float32, limit ...Threads) error {
+	return round("bf16_truncate", OpTruncate.run, bf16Slice(dst), src, limit)
+}
+
+// Stochastic rounds src to bf16 up or down at random, so that the mean of the result is
+// src. Element i uses the random bits of element s.First+i of the stream, so that a
+// parameter gets the same bits however it is split. dst has the length of src.
+func Stochastic[B ~uint16](dst []B, src []float32, s Stream, limit ...Threads) error {
+	narrow := bf16Slice(dst)
+	if err := checkConversion("bf16_stochastic", spanOf("dst", narrow), len(narrow), spanOf("src", src), len(src)); err != nil {
+		return err
+	}
+	stochasticSplit.run(stochasticArgs{narrow, src, s}, len(src), 8, limit)
+	return nil
+}
+
+// Widen sets dst to the exact values of src. dst has the length of src.
+func Widen[B ~uint16](dst []float32, src []B, limit ...Threads) error {
+	narrow := bf16Slice(src)
+	if err := checkConversion("bf16_widen", spanOf("dst", dst), len(dst), spanOf("src", narrow), len(narrow)); err != nil {
+		return err
+	}
+	widenSplit.run(widenArgs{dst, narrow}, len(narrow), 1, limit)
+	return nil
+}
+
+func round(op string, run RoundFunc, dst []bf16.BF16, src []float32, limit []Threads) error {
+	if err := checkConversion(op, spanOf("dst", dst), len(dst), spanOf("src", src), len(src)); err != nil {
+		return err
+	}
+	roundSplit.run(roundArgs{dst, src, run}, len(src), 1, limit)
+	return nil
+}
+
+func checkConversion(op string, dst span, dstLen int, src span, srcLen int) error {
+	if dstLen != srcLen {
+		return lengthError(op, dst.name, dstLen, srcLen, "as "+src.name)
+	}
+	return disjoint(op, dst, src)
+}
+
+type roundArgs struct {
+	dst []bf16.BF16
+	src []float32
+	run RoundFunc
+}
+
+var roundSplit = split(func(a *roundArgs, lo, hi int) Counts {
+	a.run(a.dst[lo:hi], a.src[lo:hi])
+	return Counts{}
+})
+
+type stochasticArgs struct {
+	dst    []bf16.BF16
+	src    []float32
+	stream Stream
+}
+
+var stochasticSplit = split(func(a *stochasticArgs, lo, hi int) Counts {
+	s := a.stream
+	s.First += int64(lo)
+	OpStochastic.run(a.dst[lo:hi], a.src[lo:hi], s)
+	return Counts{}
+})
+
+type widenArgs struct {
+	dst []float32
+	src []bf16.BF16
+}
+
+var widenSplit = split(func(a *widenArgs, lo, hi int) Counts {
+	OpWiden.run(a.dst[lo:hi], a.src[lo:hi])
+	return Counts{}
+})
