@@ -120,7 +120,7 @@ func (c MuonConfig) setMomentumScalars(s *kernels.MuonScalars, step int64) {
 		} else {
 			s.Divisor = float32(1 - reference.Power(beta, step))
 		}
-	default:
+	default: // torch and jordan
 		if c.Nesterov {
 			s.DirectionM, s.DirectionG = float32(beta), float32(1-beta)
 		}
