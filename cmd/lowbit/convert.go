@@ -79,7 +79,7 @@ func (e *env) write(o *output, path string, overwrite bool) error {
 	}
 	w, err := tensorfile.Create(path, o.metadata, o.tensors, overwrite)
 	if err != nil {
-		return fmt.Errorf("cannot write %s: %w", path, err)
+		return err
 	}
 	defer w.Abort()
 	total := int64(0)
