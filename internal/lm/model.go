@@ -24,7 +24,7 @@ type Config struct {
 }
 
 // Default is the model that lowbit train uses.
-var Default = Config{Width: 64, Hidden: 256, Layers: 2, Kernel: 6, Context: 64}
+var Default = Config{Width: 64, Hidden: 256, Layers: 2, Kernel: 4, Context: 64}
 
 // Param is one parameter of a model. Weight and Grad are row-major views of the model's
 // memory: change their elements, not the slices.
@@ -91,7 +91,7 @@ func New(c Config, seed uint64) *Model {
 	m.headBias = add("head_bias", "vector", 0, vocabulary)
 	m.allocate()
 
-	m.fill(m.embedding, seed, 1)
+	m.fill(m.embedding, seed, c.Width)
 	fill(m.norm.Weight, 1)
 	for _, b := range m.blocks {
 		fill(b.norm.Weight, 1)
@@ -99,7 +99,7 @@ func New(c Config, seed uint64) *Model {
 		m.fill(b.up, seed, c.Width)
 		m.fill(b.down, seed, c.Hidden)
 	}
-	m.fill(m.head, seed, c.Width)
+	m.fill(m.head, seed, 16*c.Width) // nearly even odds at the start
 	return m
 }
 
