@@ -6,6 +6,7 @@ import (
 
 	"github.com/mmcloughlin/avo/attr"
 	"github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/gotypes"
 	"github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
 )
@@ -105,6 +106,24 @@ func (g *generator) broadcast(value uint32) vec {
 // number loads an integer argument.
 func (g *generator) number(name string) gp {
 	return g.Load(g.Param(name), g.GP64()).(gp)
+}
+
+// parameter is a float32 argument in every lane.
+func (g *generator) parameter(name string) vec {
+	y := g.YMM()
+	g.VBROADCASTSS(g.resolve(g.Param(name)), y)
+	return y
+}
+
+// result is the place of the only result.
+func (g *generator) result() mem { return g.resolve(g.ReturnIndex(0)) }
+
+func (g *generator) resolve(c gotypes.Component) mem {
+	basic, err := c.Resolve()
+	if err != nil {
+		panic(err)
+	}
+	return basic.Addr
 }
 
 // loadFloats loads 8 floats, or 1 with zeros above it.

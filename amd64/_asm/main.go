@@ -16,6 +16,7 @@ var files = []struct {
 }{
 	{"round_avx2", roundAVX2},
 	{"stochastic_avx2", stochasticAVX2},
+	{"sums_avx2", sumsAVX2},
 }
 
 func main() {
