@@ -34,7 +34,9 @@ type product struct {
 	alpha, beta float32
 	c           Matrix
 	symmetric   bool // the elements on and above the diagonal are computed and mirrored
-	bfloat16    bool // the result is rounded to bf16, whatever it is stored in
+	// bfloat16 rounds the result to bf16, whatever it is stored in, and adds pairs of
+	// products in the order of the bf16 dot instructions, the odd one first.
+	bfloat16 bool
 }
 
 // operand is a matrix or its transpose: element (i, j) is data.At(i*rowStep + j*colStep).
@@ -87,6 +89,9 @@ func (p product) tile(d Matrix, i0, j0 int) {
 		}
 		for i := range rows {
 			for k := range depth {
+				if p.bfloat16 && k|1 < depth {
+					k ^= 1 // the odd element of a pair comes first
+				}
 				fmaRow(acc[i][:cols], float64(p.a.at(i0+i, k0+k)), panel[k][:cols])
 			}
 		}
