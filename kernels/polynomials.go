@@ -18,15 +18,11 @@ const (
 
 // preset is a table of polynomials and how many steps may be taken with it.
 type preset struct {
-	table []Triple
-	// safety, beside the norm, divides the matrix.
-	safety float64
-	// raw tables were made without the safety: it goes into every row but the last of the
-	// table. safetyBF16 replaces safety in bf16.
-	raw        bool
-	safetyBF16 float64
+	table      []Triple
+	safety     float64
+	safetyBF16 float64 // not 0: in bf16; and safety goes into every row but the last
 	repeatLast bool
-	exact      bool // exactly as many steps as the table has
+	exact      bool // as many steps as rows
 }
 
 var presets = map[string]preset{
@@ -41,7 +37,7 @@ var presets = map[string]preset{
 		{2.8366, -3.0525, 1.2012},
 	}},
 	// Amsel, Persson, Musco and Gower, "The Polar Express" (2025).
-	"polar-express": {safety: 1.01, safetyBF16: 1.02, raw: true, repeatLast: true, table: []Triple{
+	"polar-express": {safety: 1.01, safetyBF16: 1.02, repeatLast: true, table: []Triple{
 		{8.28721201814563, -23.595886519098837, 17.300387312530933},
 		{4.107059111542203, -2.9478499167379106, 0.5448431082926601},
 		{3.9486908534822946, -2.908902115962949, 0.5518191394370137},
@@ -79,9 +75,9 @@ var jordan = Triple{3.4445, -4.7750, 2.0315}
 func PolynomialNames() []string { return slices.Sorted(maps.Keys(presets)) }
 
 // Polynomials returns one triple for each Newton-Schulz step of a named preset, and the
-// safety that multiplies the norm by which the matrix is divided (1 for most). It is
-// already part of the triples. bfloat16 selects the larger safety that polar-express
-// needs there.
+// safety: the matrix is divided by safety times its norm, 1 for most. polar-express has,
+// as published, its safety in the triples too; it is 1.01, or 1.02 where bfloat16 says
+// that the steps are taken in bf16.
 //
 // steps nil means the table's length, or 5 for a table of one triple. A table of one
 // triple is repeated, 0 to 99 times; of a longer one 0 steps to all are taken, from the
@@ -97,7 +93,7 @@ func Polynomials(name string, steps *int, bfloat16 bool) ([]Triple, float64, err
 		return nil, 0, fmt.Errorf("newton-schulz: polynomial %s: %w", name, err)
 	}
 	safety := p.safety
-	if p.raw {
+	if p.safetyBF16 != 0 {
 		if bfloat16 {
 			safety = p.safetyBF16
 		}
@@ -165,5 +161,5 @@ func wanted(least, most int) string {
 // divideArgument returns the polynomial of x/s.
 func (t Triple) divideArgument(s float64) Triple {
 	cube := s * s * s
-	return Triple{t[0] / s, t[1] / cube, t[2] / float64(cube*s*s)}
+	return Triple{t[0] / s, t[1] / cube, t[2] / (cube * s * s)}
 }

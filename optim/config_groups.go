@@ -97,7 +97,7 @@ func (g *ParamGroup) override(by ParamGroup) {
 }
 
 // globToken is one element of a pattern, or else a character that begins an unfinished one.
-var globToken = regexp.MustCompile(`(?s)\*+|\?|\[[!^]?(?:\\.|[^\]\\])+\]|\\.|[^*?\[\\]+|.`)
+var globToken = regexp.MustCompile(`(?s)\*+|\?|\[[!^](?:\\.|[^\]\\])+\]|\[(?:\\.|[^\]\\!^])(?:\\.|[^\]\\])*\]|\\.|[^*?\[\\]+|.`)
 
 func compileGlob(pattern string) (*regexp.Regexp, error) {
 	var b strings.Builder

@@ -11,6 +11,9 @@ type Format struct {
 	Codebook *codebook.Codebook
 	Block    int             // consecutive elements that share a scale; the last block may be shorter
 	Nibble   codebook.Nibble // the order of 4-bit codes in a byte
+	// Headroom makes the scale so large that an extreme of either sign keeps its value
+	// when a block is requantised: for signed tables whose lowest value is above -1.
+	Headroom bool
 }
 
 // Scales is the number of scales of n elements.
@@ -63,9 +66,8 @@ func Quantize(codes []uint8, scales, x []float32, f Format) (poisoned int) {
 	for block := range scales {
 		lo := block * f.Block
 		values := x[lo : lo+min(f.Block, len(x)-lo)]
-		scale := Absmax(values)
+		scale := f.scale(Absmax(values))
 		if !finite(scale) {
-			scale = poison
 			poisoned++
 		}
 		scales[block] = scale
@@ -75,6 +77,19 @@ func Quantize(codes []uint8, scales, x []float32, f Format) (poisoned int) {
 	}
 	f.fillSpare(codes, len(x))
 	return poisoned
+}
+
+// scale is the stored scale of a block, given its largest magnitude.
+func (f Format) scale(largest float32) float32 {
+	if !finite(largest) {
+		return poison
+	}
+	if lowest := f.Codebook.Table()[f.Codebook.Codes()[0]]; f.Headroom && lowest < 0 {
+		if scale := largest / -lowest; finite(scale) {
+			return scale
+		}
+	}
+	return largest
 }
 
 func (f Format) encode(x, scale float32) uint8 {
