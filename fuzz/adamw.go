@@ -46,19 +46,26 @@ func decodeAdamW(in *input, moments storage, weights, gradients bool) *adamWInpu
 	n := moments(in, t)
 	t.Weights = floatsOf(in.values("weights", n, nil), weights)
 	t.Gradients = floatsOf(in.values("gradients", n, nil), gradients)
-	if weights && in.chance(2) {
-		in.note("split master")
-		t.Low = make([]uint16, n)
-		for i := range t.Low {
-			t.Low[i] = uint16(in.random.Uint32())
-		}
-	}
+	t.Low = in.low(n, weights)
 	a.hyper = in.hyper()
 	a.scalars = a.hyper.Scalars()
 	a.scalars.SkipNonFinite = in.chance(2)
 	in.note("skip=%v", a.scalars.SkipNonFinite)
 	a.scalars.Rounding = in.rounding()
 	return a
+}
+
+// low are the lower halves of a split master, or nil.
+func (in *input) low(n int, inBF16 bool) []uint16 {
+	if !inBF16 || in.chance(2) {
+		return nil
+	}
+	in.note("split master")
+	low := make([]uint16, n)
+	for i := range low {
+		low[i] = uint16(in.random.Uint32())
+	}
+	return low
 }
 
 func (in *input) hyper() kernels.AdamWHyper {
@@ -151,7 +158,7 @@ func (a *adamWInput) run(step kernels.AdamWFunc, mem memory) (o output) {
 	t := a.placed(mem)
 	scalars := a.scalars
 	counts := step(t, &scalars)
-	o.weights(t)
+	o.weights(t.Weights, t.Low)
 	o.floats("gradients", t.Gradients)
 	o.moment("m", t.M)
 	o.moment("v", t.V)
@@ -165,23 +172,26 @@ func (a *adamWInput) placed(mem memory) kernels.AdamWTensors {
 	t := a.tensors
 	t.Weights, t.Gradients = placeFloats(mem, t.Weights), placeFloats(mem, t.Gradients)
 	t.Low = place(mem, t.Low)
-	for _, m := range []*kernels.Moment{&t.M, &t.V} {
-		m.Floats = placeFloats(mem, m.Floats)
-		m.Codes, m.Scales = place(mem, m.Codes), place(mem, m.Scales)
-		m.Row, m.Col = place(mem, m.Row), place(mem, m.Col)
-	}
+	t.M, t.V = placeMoment(mem, t.M), placeMoment(mem, t.V)
 	return t
 }
 
+func placeMoment(mem memory, m kernels.Moment) kernels.Moment {
+	m.Floats = placeFloats(mem, m.Floats)
+	m.Codes, m.Scales = place(mem, m.Codes), place(mem, m.Scales)
+	m.Row, m.Col = place(mem, m.Row), place(mem, m.Col)
+	return m
+}
+
 // weights are the weights, or the masters that two halves make.
-func (o *output) weights(t kernels.AdamWTensors) {
-	if t.Low == nil {
-		o.floats("weights", t.Weights)
+func (o *output) weights(w kernels.Floats, low []uint16) {
+	if low == nil {
+		o.floats("weights", w)
 		return
 	}
-	masters := make([]float32, len(t.Low))
-	for i, low := range t.Low {
-		masters[i] = reference.Join(t.Weights.BF16[i], low)
+	masters := make([]float32, len(low))
+	for i := range low {
+		masters[i] = reference.Join(w.BF16[i], low[i])
 	}
 	o.float32s("masters", masters)
 }

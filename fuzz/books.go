@@ -15,6 +15,10 @@ func (in *input) format(takes func(*codebook.Codebook) bool) kernels.Format {
 		f.Nibble = codebook.HighFirst
 		in.note("high nibble first")
 	}
+	if in.chance(5) {
+		f.Headroom = true
+		in.note("headroom")
+	}
 	return f
 }
 

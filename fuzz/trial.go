@@ -39,7 +39,8 @@ func Trials() []Trial {
 	return ordered
 }
 
-var all = slices.Concat(quantizeTrials, dequantizeTrials, conversionTrials, sumTrials, adamWTrials)
+var all = slices.Concat(quantizeTrials, dequantizeTrials, conversionTrials, sumTrials, factorTrials, adamWTrials,
+	muonTrials, productTrials, newtonSchulzTrials)
 
 // Row is the row of the table that is tried.
 func (t Trial) Row() kernels.Row { return t.row }

@@ -59,7 +59,7 @@ func eachImplementation(t *testing.T, test func(t *testing.T, trial Trial, imple
 
 func TestImplementationsGiveTheReferencesBits(t *testing.T) {
 	eachImplementation(t, func(t *testing.T, trial Trial, implementation string) {
-		for data := range first(150, Cases(1)) {
+		for data := range first(60, Cases(1)) {
 			result := trial.Check(implementation, data)
 			require.Empty(t, result.First)
 			require.Zero(t, result.Mismatches)
