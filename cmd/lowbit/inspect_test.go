@@ -73,7 +73,7 @@ func TestInspect(t *testing.T) {
 	require.Regexp(t, `(?m)^w +F32 +\[10,100\] +nf4 +64 +564 +4\.512$`, text)
 	require.Regexp(t, `(?m)^i +I64 +\[\] +- +- +8 +64\.000$`, text)
 	require.Regexp(t, `(?m)^none +F32 +\[0\] +nf4 +64 +0 +-$`, text)
-	require.Contains(t, text, "\n5 tensors, 3 of them quantised\n")
+	require.Contains(t, text, "\ntensors: 5, quantised: 3\n")
 }
 
 func TestInspectAgainstAnotherFile(t *testing.T) {

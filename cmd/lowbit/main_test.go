@@ -13,7 +13,7 @@ import (
 
 func TestHelpHasAnExample(t *testing.T) {
 	require.Contains(t, succeeds(t, "--help"), "Commands:")
-	for _, command := range []string{"quantize", "dequantize", "round", "inspect", "info"} {
+	for _, command := range []string{"quantize", "dequantize", "round", "inspect", "info", "verify"} {
 		help := succeeds(t, command, "--help")
 		require.Contains(t, help, "Example:\n\n    ", command)
 		require.Contains(t, help, "lowbit "+command+" ")
@@ -50,6 +50,9 @@ func TestUsage(t *testing.T) {
 		`--mode must be one of`:            {"round", in, out, "--to", "bfloat16", "--mode", "up"},
 		"for --mode stochastic, got --mod": {"round", in, out, "--to", "bfloat16", "--step", "0"},
 		"--seed and --step are for --mode": {"round", in, out, "--to", "bfloat16", "--mode", "truncate", "--seed", "1"},
+		"--filter: error parsing regexp":   {"verify", "--filter", "("},
+		`--filter: "nope" matches none of`: {"verify", "--filter", "nope"},
+		"--cases is 0, want 1 or more":     {"verify", "--cases", "0"},
 	} {
 		t.Run(words, func(t *testing.T) { fails(t, exitBadInput, words, args...) })
 	}
