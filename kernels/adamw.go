@@ -13,13 +13,15 @@ type AdamWFunc func(t AdamWTensors, s *AdamWScalars) Counts
 // the weights and the gradients.
 type AdamWOps [len(adamWPairs)]*Op[AdamWFunc]
 
+type adamWPair struct {
+	name               string
+	weights, gradients bool // whether in bf16
+	bytes              float64
+}
+
 // adamWPairs are the formats of weights and gradients, and the bytes that a step moves
 // for them.
-var adamWPairs = [4]struct {
-	name          string
-	weights, grad bool // whether in bf16
-	bytes         float64
-}{
+var adamWPairs = [4]adamWPair{
 	{"float32", false, false, 12},
 	{"bfloat16", true, true, 6},
 	{"bfloat16_float32", true, false, 8},
@@ -43,10 +45,14 @@ func declareAdamW(name, storage string, momentBytes float64, fast [len(adamWPair
 	return ops
 }
 
+func (p adamWPair) of(weights, gradients Floats) bool {
+	return p.weights == (weights.BF16 != nil) && p.gradients == (gradients.BF16 != nil)
+}
+
 // Of is the row for the formats of these weights and gradients.
 func (ops *AdamWOps) Of(t *AdamWTensors) *Op[AdamWFunc] {
 	for i, pair := range adamWPairs {
-		if pair.weights == (t.Weights.BF16 != nil) && pair.grad == (t.Gradients.BF16 != nil) {
+		if pair.of(t.Weights, t.Gradients) {
 			return ops[i]
 		}
 	}
@@ -86,12 +92,15 @@ func AdamW(t *AdamWTensors, s *AdamWScalars, limit ...Threads) (Counts, error) {
 	if err := checkAdamW(t); err != nil {
 		return Counts{}, err
 	}
-	align := 8 // a group of random bits
+	align := randomGroup
 	if t.M.Quantized() {
 		align = pieceAlign(t.M.Format)
 	}
 	return adamWSplit.run(adamWArgs{*t, *s, OpAdamW(t).run}, t.Weights.Len(), align, limit), nil
 }
+
+// randomGroup is the number of elements whose random bits are drawn together.
+const randomGroup = 8
 
 type adamWArgs struct {
 	tensors AdamWTensors
@@ -106,19 +115,11 @@ var adamWSplit = split(func(a *adamWArgs, lo, hi int) Counts {
 func checkAdamW(t *AdamWTensors) error {
 	const op = "adamw"
 	n := t.Weights.Len()
-	if err := checkFloats(op, "weights", t.Weights, n); err != nil {
+	if err := checkWeights(op, t.Weights, t.Low); err != nil {
 		return err
 	}
 	if err := checkFloats(op, "gradients", t.Gradients, n); err != nil {
 		return err
-	}
-	if t.Low != nil {
-		if len(t.Low) != n {
-			return lengthError(op, "low", len(t.Low), n, "as the weights")
-		}
-		if t.Weights.BF16 == nil {
-			return fmt.Errorf("%s: a split master needs bf16 weights, found float32", op)
-		}
 	}
 	if err := checkMoment("first moment", "adamw first moment", t.M, n); err != nil {
 		return err
@@ -132,6 +133,20 @@ func checkAdamW(t *AdamWTensors) error {
 		spanOf("first moment codes", t.M.Codes), spanOf("second moment codes", t.V.Codes),
 		spanOf("first moment scales", t.M.Scales), spanOf("second moment scales", t.V.Scales),
 		spanOf("row factors", t.V.Row), spanOf("column factors", t.V.Col))
+}
+
+func checkWeights(op string, weights Floats, low []uint16) error {
+	n := weights.Len()
+	if err := checkFloats(op, "weights", weights, n); err != nil {
+		return err
+	}
+	if low != nil && len(low) != n {
+		return lengthError(op, "low", len(low), n, "as the weights")
+	}
+	if low != nil && n > 0 && weights.BF16 == nil {
+		return fmt.Errorf("%s: a split master needs bf16 weights, found float32", op)
+	}
+	return nil
 }
 
 func checkFloats(op, name string, f Floats, n int) error {

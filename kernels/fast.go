@@ -12,7 +12,19 @@ type implementations struct {
 
 	absmax                  []Impl[AbsmaxFunc]
 	normFloat32, normBF16   []Impl[ChunkSumsFunc]
+	dot                     []Impl[DotFunc]
 	scaleFloat32, scaleBF16 []Impl[ScaleFunc]
+
+	muonDirection [len(muonStorages)][2][]Impl[MuonDirectionFunc]
+	muonUpdate    [len(muonStorages)][len(adamWPairs)][]Impl[MuonUpdateFunc]
+
+	newtonSchulzFloat32, newtonSchulzBF16 []Impl[NewtonSchulzFunc]
+	gemmFloat32, gemmBF16                 []Impl[GemmFunc]
+	syrkFloat32, syrkBF16                 []Impl[SyrkFunc]
+
+	factorRowsFloat32, factorRowsBF16 []Impl[FactorRowsFunc]
+	factorColsFloat32, factorColsBF16 []Impl[FactorColsFunc]
+	accumulateFloat32, accumulateBF16 []Impl[AccumulateFunc]
 
 	adamWFloat32, adamWBF16, adamW8bit, adamW4bit, adamWFactored [len(adamWPairs)][]Impl[AdamWFunc]
 }

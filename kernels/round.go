@@ -38,7 +38,7 @@ func Stochastic[B ~uint16](dst []B, src []float32, s Stream, limit ...Threads) e
 	if err := checkConversion("bf16_stochastic", spanOf("dst", narrow), len(narrow), spanOf("src", src), len(src)); err != nil {
 		return err
 	}
-	stochasticSplit.run(stochasticArgs{narrow, src, s}, len(src), 8, limit)
+	stochasticSplit.run(stochasticArgs{narrow, src, s}, len(src), randomGroup, limit)
 	return nil
 }
 

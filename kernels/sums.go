@@ -12,6 +12,7 @@ import (
 type (
 	AbsmaxFunc    func(x []float32) float32
 	ChunkSumsFunc func(sums []float64, x Floats)
+	DotFunc       func(sums []float64, x, y []float32)
 	ScaleFunc     func(x Floats, factor float32)
 )
 
@@ -20,6 +21,8 @@ var (
 
 	OpNormFloat32 = declare(Op[ChunkSumsFunc]{Name: "norm", Variant: "float32", Bytes: 4}, reference.ChunkSums, fast.normFloat32)
 	OpNormBF16    = declare(Op[ChunkSumsFunc]{Name: "norm", Variant: "bfloat16", Bytes: 2}, reference.ChunkSums, fast.normBF16)
+
+	OpDot = declare(Op[DotFunc]{Name: "dot", Bytes: 8}, reference.ChunkDots, fast.dot)
 
 	OpScaleFloat32 = declare(Op[ScaleFunc]{Name: "scale", Variant: "float32", Bytes: 8}, reference.Scale, fast.scaleFloat32)
 	OpScaleBF16    = declare(Op[ScaleFunc]{Name: "scale", Variant: "bfloat16", Bytes: 4}, reference.Scale, fast.scaleBF16)
@@ -42,18 +45,7 @@ func SumSquares(x Floats, limit ...Threads) float64 {
 	if x.BF16 != nil {
 		run = OpNormBF16.run
 	}
-	sums := chunkSums.Get().(*[sumBatch]float64)
-	defer chunkSums.Put(sums)
-	total := 0.0
-	const batch = sumBatch * reference.SumChunk
-	for lo := 0; lo < x.Len(); lo += batch {
-		part := x.Slice(lo, lo+min(batch, x.Len()-lo))
-		normSplit.run(normArgs{sums, part, run}, part.Len(), reference.SumChunk, limit)
-		for _, sum := range sums[:chunks(part.Len())] {
-			total += sum
-		}
-	}
-	return total
+	return sumChunks(sumArgs{x: x, squares: run}, limit)
 }
 
 // Norm is the Euclidean norm: the root of SumSquares.
@@ -85,6 +77,14 @@ var absmaxSplit = split(func(a *absmaxArgs, lo, hi int) Counts {
 	return Counts{}
 })
 
+// Dot is the sum of the products of x and y in float64, in the order of SumSquares.
+func Dot(x, y []float32, limit ...Threads) (float64, error) {
+	if len(x) != len(y) {
+		return 0, lengthError("dot", "y", len(y), len(x), "as x")
+	}
+	return sumChunks(sumArgs{x: Float32s(x), y: y, products: OpDot.run}, limit), nil
+}
+
 // sumBatch is the number of chunk sums that are held at a time.
 const sumBatch = 1024
 
@@ -92,15 +92,40 @@ var chunkSums = sync.Pool{New: func() any { return new([sumBatch]float64) }}
 
 func chunks(n int) int { return (n-1)/reference.SumChunk + 1 }
 
-type normArgs struct {
-	sums *[sumBatch]float64
-	x    Floats
-	run  ChunkSumsFunc
+type sumArgs struct {
+	x        Floats
+	y        []float32 // with products
+	squares  ChunkSumsFunc
+	products DotFunc
+	first    int // of the batch
+	sums     *[sumBatch]float64
 }
 
-var normSplit = split(func(a *normArgs, lo, hi int) Counts {
-	first := lo / reference.SumChunk
-	a.run(a.sums[first:first+chunks(hi-lo)], a.x.Slice(lo, hi))
+// sumChunks adds the chunks' sums in order, a batch at a time.
+func sumChunks(args sumArgs, limit []Threads) float64 {
+	args.sums = chunkSums.Get().(*[sumBatch]float64)
+	defer chunkSums.Put(args.sums)
+	total := 0.0
+	const batch = sumBatch * reference.SumChunk
+	for ; args.first < args.x.Len(); args.first += batch {
+		n := min(batch, args.x.Len()-args.first)
+		sumSplit.run(args, n, reference.SumChunk, limit)
+		for _, sum := range args.sums[:chunks(n)] {
+			total += sum
+		}
+	}
+	return total
+}
+
+var sumSplit = split(func(a *sumArgs, lo, hi int) Counts {
+	chunk := lo / reference.SumChunk
+	sums := a.sums[chunk : chunk+chunks(hi-lo)]
+	lo, hi = a.first+lo, a.first+hi
+	if a.products != nil {
+		a.products(sums, a.x.F32[lo:hi], a.y[lo:hi])
+	} else {
+		a.squares(sums, a.x.Slice(lo, hi))
+	}
 	return Counts{}
 })
 

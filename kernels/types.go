@@ -24,6 +24,22 @@ type (
 	AdamWHyper = reference.AdamWHyper
 	// AdamWScalars are the rounded numbers of a step; AdamWHyper.Scalars makes them.
 	AdamWScalars = reference.AdamWScalars
+	// AdamWRounding says how a step rounds bf16 moments and weights.
+	AdamWRounding = reference.AdamWRounding
+	// MuonTensors is a parameter, or a piece of one, with its gradient, momentum and
+	// orthogonalised update.
+	MuonTensors = reference.MuonTensors
+	// MuonScalars are the rounded numbers of a Muon step.
+	MuonScalars = reference.MuonScalars
+	// MuonRounding says how a step rounds bf16 weights.
+	MuonRounding = reference.MuonRounding
+	// Matrix is a row-major view: element (i, j) is Data.At(i*Stride + j).
+	Matrix = reference.Matrix
+	// Stack is matrices of one shape: element (i, j) of matrix k is
+	// Data.At(k*Step + i*Stride + j).
+	Stack = reference.Stack
+	// NewtonSchulzPlan says how matrices are orthogonalised.
+	NewtonSchulzPlan = reference.NewtonSchulzPlan
 	// Counts says what a step found that was not finite, and what it left untouched.
 	Counts = reference.Counts
 )

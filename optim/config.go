@@ -3,6 +3,8 @@ package optim
 import (
 	"encoding/json"
 	"reflect"
+
+	"github.com/lowbit-go/lowbit/kernels"
 )
 
 // Config is an optimizer's configuration: an [AdamWConfig] or a [MuonConfig].
@@ -15,6 +17,12 @@ type Config interface {
 	Warnings() []string
 
 	common() Common
+	// settle completes a parameter: its storage, weight decay and first state.
+	settle(p *parameter, precision string, group ParamGroup) error
+	// update does one step of a parameter.
+	update(o *Optimizer, p *parameter, r StepResult) (kernels.Counts, bool, error)
+	// representation names how the state is kept, for checkpoints.
+	representation() string
 }
 
 // Common holds the keys that both configurations have.
@@ -212,6 +220,19 @@ func defaultMuon(variant string) MuonConfig {
 	c.LR = v.lr
 	c.WeightDecay = v.weightDecay
 	return c
+}
+
+// adjust is the update's scale, the variant's unless Adjust names one.
+func (c MuonConfig) adjust() string {
+	if c.Adjust != "" {
+		return c.Adjust
+	}
+	return muonVariants[c.Variant].adjust
+}
+
+// polynomials returns the triple of each Newton-Schulz step and the safety that multiplies the norm.
+func (c MuonConfig) polynomials() (triples []kernels.Triple, safety float64, err error) {
+	return c.NSCoeffs.polynomials(c.NSSteps, c.NSDtype == "bfloat16")
 }
 
 func defaultCommon() Common {

@@ -72,10 +72,8 @@ func (c MuonConfig) validate() error {
 	if err != nil {
 		return err
 	}
-	if c.NSSteps != nil {
-		if err := c.NSCoeffs.checkSteps(*c.NSSteps); err != nil {
-			return at("ns_steps", err)
-		}
+	if _, _, err := c.polynomials(); err != nil {
+		return problem("ns_steps", "%v", err)
 	}
 	quantised := c.MomentumDtype == "8bit" || c.MomentumDtype == "linear8"
 	for i, g := range c.ParamGroups {
@@ -185,7 +183,6 @@ func wanted(t reflect.Type, want string) string {
 		return want
 	}
 	kind := map[reflect.Kind]string{
-		reflect.Array:   "an array",
 		reflect.Slice:   "an array",
 		reflect.Struct:  "an object",
 		reflect.Bool:    "true or false",
@@ -195,10 +192,15 @@ func wanted(t reflect.Type, want string) string {
 		reflect.Int64:   "an integer",
 		reflect.Float64: "a number",
 	}[t.Kind()]
-	if !ranged || t.Kind() == reflect.Array {
-		return kind
+	switch {
+	case t.Kind() == reflect.Array && ranged:
+		return fmt.Sprintf("an array of %d numbers %v", t.Len(), r)
+	case t.Kind() == reflect.Array:
+		return fmt.Sprintf("an array of %d numbers", t.Len())
+	case ranged:
+		return kind + " " + r.String()
 	}
-	return kind + " " + r.String()
+	return kind
 }
 
 func choices(want string) []string {
@@ -231,6 +233,7 @@ func (r interval) holds(x float64) bool {
 	return (x > r.low || x == r.low && !r.openLow) && (x < r.high || x == r.high && !r.openHigh)
 }
 
+// String describes the intervals in use: only unbounded ones leave their low end out.
 func (r interval) String() string {
 	switch {
 	case math.IsInf(r.high, 1) && r.openLow:
@@ -238,12 +241,9 @@ func (r interval) String() string {
 	case math.IsInf(r.high, 1):
 		return ">= " + number(r.low)
 	}
-	left, right := "[", "]"
-	if r.openLow {
-		left = "("
-	}
+	right := "]"
 	if r.openHigh {
 		right = ")"
 	}
-	return fmt.Sprintf("in %s%s, %s%s", left, number(r.low), number(r.high), right)
+	return fmt.Sprintf("in [%s, %s%s", number(r.low), number(r.high), right)
 }

@@ -2,143 +2,73 @@ package optim
 
 import (
 	"encoding/json"
-	"math"
 	"reflect"
-	"slices"
-	"strings"
+
+	"github.com/lowbit-go/lowbit/kernels"
 )
 
-// NSCoeffs are the coefficients (a, b, c) of Newton-Schulz's polynomial a*x + b*x^3 + c*x^5, given in one of three
-// ways: a preset's name, one triple for every step, or a triple for each step. In JSON these are a string, an array of
-// three numbers and an array of such arrays.
+// NSCoeffs are Newton-Schulz's coefficients: either the name of one of [kernels.PolynomialNames], or triples, of which
+// a single one serves every step and several one step each. In JSON they are a string, an array of three numbers or an
+// array of such arrays.
 type NSCoeffs struct {
-	Preset string
-	Triple *[3]float64
-	List   [][3]float64
+	Preset  string
+	Triples []kernels.Triple
 }
 
-const mostNSSteps = 99
-
-// nsPresets are the tables that have names: the steps they take by default, at least and at most.
-var nsPresets = []struct {
-	name                  string
-	normally, least, most int
-}{
-	{"jordan", 5, 0, mostNSSteps},
-	{"dion", 5, 0, 5},
-	{"polar-express", 8, 0, mostNSSteps},
-	{"polar-express-1.02", 5, 0, 5},
-	{"deepseek-v4", 10, 0, 10},
-	{"classic-cubic", 5, 0, mostNSSteps},
-	{"classic-quintic", 5, 0, mostNSSteps},
-	{"cubic5", 5, 5, 5},
-}
-
-// steps returns how many steps the coefficients take by default, at least and at most.
-func (c NSCoeffs) steps() (normally, least, most int) {
-	for _, p := range nsPresets {
-		if p.name == c.Preset {
-			return p.normally, p.least, p.most
-		}
-	}
-	if c.Triple != nil {
-		return 5, 0, mostNSSteps
-	}
-	return len(c.List), 0, len(c.List)
-}
-
-func (c NSCoeffs) checkSteps(n int) error {
-	_, least, most := c.steps()
-	if least <= n && n <= most {
-		return nil
-	}
-	of := "the list of ns_coeffs"
+// polynomials returns each step's triple and the safety that multiplies the norm; nil steps are the table's own.
+func (c NSCoeffs) polynomials(steps *int, bfloat16 bool) (triples []kernels.Triple, safety float64, err error) {
 	if c.Preset != "" {
-		of = "ns_coeffs " + c.Preset
+		return kernels.Polynomials(c.Preset, steps, bfloat16)
 	}
-	if least == most {
-		return problem("", "got %d, want %d, all that %s has", n, most, of)
-	}
-	return problem("", "got %d, want at most %d, all that %s has", n, most, of)
+	triples, err = kernels.CustomPolynomials(c.Triples, steps)
+	return triples, 1, err
 }
 
 func (c NSCoeffs) validate() error {
-	ways := 0
-	for _, given := range []bool{c.Preset != "", c.Triple != nil, c.List != nil} {
-		if given {
-			ways++
-		}
+	if c.Preset != "" && c.Triples != nil {
+		return problem("", "got preset %s and triples, want one of the two", c.Preset)
 	}
-	if ways != 1 {
-		return problem("", "got %d of preset, triple and list, want one", ways)
-	}
-	if c.Triple != nil {
-		return checkTriple(*c.Triple)
-	}
-	if c.List != nil && (len(c.List) == 0 || len(c.List) > mostNSSteps) {
-		return problem("", "got %d triples, want 1 to %d", len(c.List), mostNSSteps)
-	}
-	for i, triple := range c.List {
-		if err := checkTriple(triple); err != nil {
-			return at(index(i), err)
-		}
-	}
-	if c.Preset == "" {
-		return nil
-	}
-	var names []string
-	for _, p := range nsPresets {
-		names = append(names, p.name)
-	}
-	if !slices.Contains(names, c.Preset) {
-		return problem("", "got %q, want %s", shorten(c.Preset), wanted(reflect.TypeFor[string](), strings.Join(names, "|")))
+	if _, _, err := c.polynomials(nil, false); err != nil {
+		return problem("", "%v", err)
 	}
 	return nil
 }
 
-func checkTriple(triple [3]float64) error {
-	for i, x := range triple {
-		if math.IsNaN(x) || math.IsInf(x, 0) {
-			return problem(index(i), "got %s, want a finite number", number(x))
-		}
-	}
-	return nil
-}
-
-// MarshalJSON writes the string, triple or list.
+// MarshalJSON writes the name, the triple or the list.
 func (c NSCoeffs) MarshalJSON() ([]byte, error) {
 	switch {
-	case c.Triple != nil:
-		return json.Marshal(c.Triple)
-	case c.List != nil:
-		return json.Marshal(c.List)
+	case c.Preset != "":
+		return json.Marshal(c.Preset)
+	case len(c.Triples) == 1:
+		return json.Marshal(c.Triples[0])
 	}
-	return json.Marshal(c.Preset)
+	return json.Marshal(c.Triples)
 }
 
-// UnmarshalJSON reads a string, a triple or a list of triples.
+// UnmarshalJSON reads a name, a triple or a list of triples.
 func (c *NSCoeffs) UnmarshalJSON(data []byte) error {
 	data, err := parse(data)
 	if err != nil {
 		return err
 	}
+	const want = "a preset's name, a triple or a list of triples"
 	var read NSCoeffs
 	var elements []json.RawMessage
-	const want = "a preset's name, a triple or a list of triples"
 	switch {
 	case data[0] == '"':
 		err = decode(data, reflect.ValueOf(&read.Preset).Elem(), want)
 	case json.Unmarshal(data, &elements) != nil || len(elements) == 0:
 		err = problem("", "got %s, want %s", found(data), want)
 	case elements[0][0] == '[':
-		err = decode(data, reflect.ValueOf(&read.List).Elem(), "")
+		err = decode(data, reflect.ValueOf(&read.Triples).Elem(), "")
 	default:
-		err = decode(data, reflect.ValueOf(&read.Triple).Elem(), "")
+		read.Triples = make([]kernels.Triple, 1)
+		err = decode(data, reflect.ValueOf(&read.Triples[0]).Elem(), "")
+	}
+	if err == nil {
+		err = read.validate()
 	}
 	if err != nil {
-		return err
-	}
-	if err := read.validate(); err != nil {
 		return err
 	}
 	*c = read

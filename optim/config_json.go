@@ -197,12 +197,12 @@ func decodeList(data []byte, v reflect.Value, want string, mismatch error) error
 	return nil
 }
 
-// nearest returns the field's key with the smallest edit distance to key.
+// nearest returns the field's key with the smallest edit distance to key, as a share of the longer of the two.
 func nearest(key string, fields []field) string {
-	key = key[:min(len(key), 64)]
-	best, distance := "", 0
+	key = strings.ToLower(key[:min(len(key), 64)])
+	best, distance := "", 2.0
 	for _, f := range fields {
-		if d := editDistance(key, f.key); best == "" || d < distance {
+		if d := float64(editDistance(key, f.key)) / float64(max(len(key), len(f.key))); d < distance {
 			best, distance = f.key, d
 		}
 	}

@@ -3,7 +3,7 @@ package reference
 import "math"
 
 // Moment is the storage of one moment: float32 or bf16 numbers, codes with a scale a
-// block, or the factors of a second moment (see Factor).
+// block, or the factors of a second moment (see FactorRows).
 type Moment struct {
 	Floats
 	Codes    []uint8
@@ -17,6 +17,14 @@ func (m Moment) Quantized() bool { return m.Format.Codebook != nil }
 
 // Factored tells whether the moment is stored as factors.
 func (m Moment) Factored() bool { return m.Col != nil }
+
+// At returns element i, of codes or numbers, as a float32.
+func (m Moment) At(i int) float32 {
+	if m.Quantized() {
+		return m.Format.decode(m.Codes, m.Scales, i)
+	}
+	return m.Floats.At(i)
+}
 
 // Slice returns elements lo to hi-1, sharing their memory; lo is a multiple of the block,
 // and even where codes have 4 bits.
@@ -52,13 +60,6 @@ func (t AdamWTensors) Slice(lo, hi int) AdamWTensors {
 	return t
 }
 
-func (t *AdamWTensors) weight(i int) float32 {
-	if t.Low != nil {
-		return Join(t.Weights.BF16[i], t.Low[i])
-	}
-	return t.Weights.At(i)
-}
-
 // Counts says what a step found that was not finite, and what it left untouched for it.
 type Counts struct {
 	NonFinite       int64 // elements whose gradient, new moments or new weight are not finite
@@ -86,7 +87,7 @@ func AdamW(t AdamWTensors, s *AdamWScalars) Counts {
 func adamWElements(t *AdamWTensors, s *AdamWScalars) (c Counts) {
 	store := newStore(t, s)
 	for i := range t.Weights.Len() {
-		e := s.update(t.weight(i), t.Gradients.At(i), t.M.At(i), t.V.At(i))
+		e := s.update(store.weights.at(i), t.Gradients.At(i), t.M.At(i), t.V.At(i))
 		if !e.finite() {
 			c.NonFinite++
 			if s.SkipNonFinite {
@@ -94,7 +95,7 @@ func adamWElements(t *AdamWTensors, s *AdamWScalars) (c Counts) {
 				continue
 			}
 		}
-		store.weight(i, e.w)
+		store.weights.set(i, e.w)
 		t.M.set(i, e.m, store.m)
 		t.V.set(i, e.v, store.v)
 	}
@@ -111,7 +112,7 @@ func adamWBlocks(t *AdamWTensors, s *AdamWScalars) (c Counts) {
 		hi := lo + min(block, n-lo)
 		newM, newV, bad := float32(0), float32(0), int64(0)
 		for i := lo; i < hi; i++ {
-			e := t.element(s, i)
+			e := t.element(s, store.weights.at(i), i)
 			newM, newV = max(newM, magnitude(e.m)), max(newV, magnitude(e.v))
 			if !e.finite() {
 				bad++
@@ -128,8 +129,8 @@ func adamWBlocks(t *AdamWTensors, s *AdamWScalars) (c Counts) {
 			newV = t.V.Format.scale(newV)
 		}
 		for i := lo; i < hi; i++ {
-			e := t.element(s, i)
-			store.weight(i, e.w)
+			e := t.element(s, store.weights.at(i), i)
+			store.weights.set(i, e.w)
 			t.M.encode(i, e.m, newM)
 			if !t.V.Factored() {
 				t.V.encode(i, e.v, newV)
@@ -143,13 +144,13 @@ func adamWBlocks(t *AdamWTensors, s *AdamWScalars) (c Counts) {
 	return c
 }
 
-func (t *AdamWTensors) element(s *AdamWScalars, i int) element {
-	w, g, m := t.weight(i), t.Gradients.At(i), t.M.Format.decode(t.M.Codes, t.M.Scales, i)
+func (t *AdamWTensors) element(s *AdamWScalars, w float32, i int) element {
+	g, m := t.Gradients.At(i), t.M.At(i)
 	if t.V.Factored() {
 		at, cols := t.First+int64(i), int64(len(t.V.Col))
 		return s.updateWithV(w, g, m, t.V.Row[at/cols]*t.V.Col[at%cols])
 	}
-	return s.update(w, g, m, t.V.Format.decode(t.V.Codes, t.V.Scales, i))
+	return s.update(w, g, m, t.V.At(i))
 }
 
 func (m Moment) encode(i int, x, scale float32) {
@@ -213,10 +214,10 @@ func (s *AdamWScalars) lookahead(m, g float32) float32 {
 
 func sqrt(x float32) float32 { return float32(math.Sqrt(float64(x))) }
 
-// store is where and how a step's results are rounded.
+// store is how a step's results are rounded.
 type store struct {
-	t       *AdamWTensors
-	w, m, v draw
+	weights weightStore
+	m, v    draw
 }
 
 func newStore(t *AdamWTensors, s *AdamWScalars) store {
@@ -224,16 +225,32 @@ func newStore(t *AdamWTensors, s *AdamWScalars) store {
 	stream := func(seed uint64, stochastic bool) draw {
 		return draw{Stream{seed, r.Step, t.First}, stochastic}
 	}
-	return store{t,
-		stream(r.SeedW, r.StochasticWeights),
+	return store{
+		weightStore{t.Weights, t.Low, stream(r.SeedW, r.StochasticWeights)},
 		stream(r.SeedM, r.StochasticMoments),
-		stream(r.SeedV, r.StochasticMoments)}
+		stream(r.SeedV, r.StochasticMoments),
+	}
 }
 
-func (s *store) weight(i int, w float32) {
-	if s.t.Low != nil {
-		s.t.Weights.BF16[i], s.t.Low[i] = Split(w)
+// weightStore reads and writes weights, with the lower halves of a split master if there
+// are any.
+type weightStore struct {
+	weights Floats
+	low     []uint16
+	draw    draw
+}
+
+func (w *weightStore) at(i int) float32 {
+	if w.low != nil {
+		return Join(w.weights.BF16[i], w.low[i])
+	}
+	return w.weights.At(i)
+}
+
+func (w *weightStore) set(i int, x float32) {
+	if w.low != nil {
+		w.weights.BF16[i], w.low[i] = Split(x)
 		return
 	}
-	s.t.Weights.set(i, w, s.w)
+	w.weights.set(i, x, w.draw)
 }

@@ -2,28 +2,32 @@ package reference
 
 const factorRows = 64 // rows whose squares are added to a column before the chunks are
 
-// Factor computes the new factors of a matrix's second moment, viewed as
-// [len(row), len(col)], after Shazeer and Stern, "Adafactor" (2018): each is an
-// exponential moving average of the mean of the squared gradients of its row or column.
-// The results go to newRow and newCol. It reports whether all of them are finite.
-func Factor(newRow, newCol, row, col []float32, g Floats, s *AdamWScalars) bool {
-	cols := len(col)
-	ok := true
-	for i := range row {
-		sum := orderedSum(cols, func(j int) float64 { return square(g.At(i*cols+j) * s.GradScale) })
-		newRow[i] = s.average(row[i], float32(sum/float64(cols)))
-		ok = ok && finite(newRow[i])
+// FactorRows sets each of means to the mean square of a row of g, each gradient first
+// multiplied by scale. A row's sum is in the contract's order.
+func FactorRows(means []float32, g Floats, cols int, scale float32) {
+	for i := range means {
+		sum := orderedSum(cols, func(j int) float64 { return square(g.At(i*cols+j) * scale) })
+		means[i] = float32(sum / float64(cols))
 	}
-	for j := range col {
-		sum := columnSquares(g, len(row), cols, j, s.GradScale)
-		newCol[j] = s.average(col[j], float32(sum/float64(len(row))))
-		ok = ok && finite(newCol[j])
-	}
-	return ok
 }
 
-func (s *AdamWScalars) average(old, mean float32) float32 {
-	return float32(s.Beta2*old) + float32(s.OneMinusBeta2*mean)
+// FactorCols sets means[j] to the mean square of column first+j of g, which has rows by
+// cols elements, each first multiplied by scale.
+func FactorCols(means []float32, g Floats, rows, cols, first int, scale float32) {
+	for j := range means {
+		means[j] = float32(columnSquares(g, rows, cols, first+j, scale) / float64(rows))
+	}
+}
+
+// AverageFactors turns mean squares into new factors: the exponential moving averages of
+// Shazeer and Stern, "Adafactor" (2018). It reports whether all of them are finite.
+func AverageFactors(means, factors []float32, s *AdamWScalars) bool {
+	ok := true
+	for i, mean := range means {
+		means[i] = float32(s.Beta2*factors[i]) + float32(s.OneMinusBeta2*mean)
+		ok = ok && finite(means[i])
+	}
+	return ok
 }
 
 func columnSquares(g Floats, rows, cols, column int, scale float32) float64 {

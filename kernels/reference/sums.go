@@ -32,6 +32,17 @@ func chunkSum(x Floats) float64 {
 	return laneSum(x.Len(), func(i int) float64 { return square(x.At(i)) })
 }
 
+// ChunkDots sets sums[i] to the sum of the products of the chunks i of x and y, each
+// exact in float64, in the order of ChunkSums.
+func ChunkDots(sums []float64, x, y []float32) {
+	for i := range sums {
+		lo := i * SumChunk
+		sums[i] = laneSum(min(SumChunk, len(x)-lo), func(j int) float64 {
+			return float64(float64(x[lo+j]) * float64(y[lo+j]))
+		})
+	}
+}
+
 // laneSum adds up to SumChunk terms in the contract's order.
 func laneSum(n int, term func(i int) float64) float64 {
 	var lanes [sumLanes]float64

@@ -1,0 +1,150 @@
+package kernels
+
+import (
+	"fmt"
+
+	"github.com/lowbit-go/lowbit/kernels/reference"
+)
+
+// The signatures of Muon's elementwise rows.
+type (
+	MuonDirectionFunc func(dst []float32, t MuonTensors, s *MuonScalars)
+	MuonUpdateFunc    func(t MuonTensors, s *MuonScalars)
+)
+
+// muonStorages are the ways to keep a momentum, and the bytes of an element.
+var muonStorages = [...]struct {
+	name  string
+	bytes float64
+}{{"float32", 4}, {"bfloat16", 2}, {"8bit", 1}}
+
+var (
+	OpMuonDirection = declareMuonDirection()
+	OpMuonUpdate    = declareMuonUpdate()
+)
+
+// declareMuonDirection makes a row for each storage of the momentum and format of the
+// gradients, float32 and bf16.
+func declareMuonDirection() (ops [len(muonStorages)][2]*Op[MuonDirectionFunc]) {
+	for i, storage := range muonStorages {
+		for j, gradients := range muonStorages[:2] {
+			ops[i][j] = declare(Op[MuonDirectionFunc]{
+				Name: "muon_direction", Variant: storage.name + "_" + gradients.name,
+				Bytes: storage.bytes + gradients.bytes + 4,
+			}, reference.MuonDirection, fast.muonDirection[i][j])
+		}
+	}
+	return ops
+}
+
+// declareMuonUpdate makes a row for each storage of the momentum and pair of formats of
+// weights and gradients.
+func declareMuonUpdate() (ops [len(muonStorages)][len(adamWPairs)]*Op[MuonUpdateFunc]) {
+	for i, storage := range muonStorages {
+		for j, pair := range adamWPairs {
+			ops[i][j] = declare(Op[MuonUpdateFunc]{
+				Name: "muon_update", Variant: storage.name + "_" + pair.name,
+				Bytes: 2*storage.bytes + pair.bytes + 4,
+			}, reference.MuonUpdate, fast.muonUpdate[i][j])
+		}
+	}
+	return ops
+}
+
+func muonStorage(m Moment) int {
+	switch {
+	case m.Quantized():
+		return 2
+	case m.BF16 != nil:
+		return 1
+	default:
+		return 0
+	}
+}
+
+// MuonDirection sets dst to the direction that Muon (Jordan et al., 2024) orthogonalises:
+// a combination of the gradient and of the momentum as this gradient will make it. It
+// changes neither, so a step can still be given up. dst and the tensors have one length;
+// the momentum is float32, bf16 or 8-bit codes; t.Weights and t.Update are not used.
+func MuonDirection(dst []float32, t *MuonTensors, s *MuonScalars, limit ...Threads) error {
+	const op = "muon_direction"
+	if err := checkMomentum(op, t, len(dst)); err != nil {
+		return err
+	}
+	if err := disjoint(op, spanOf("dst", dst), floatsSpan("gradients", t.Gradients), floatsSpan("momentum", t.Momentum.Floats),
+		spanOf("momentum codes", t.Momentum.Codes), spanOf("momentum scales", t.Momentum.Scales)); err != nil {
+		return err
+	}
+	gradients := 0
+	if t.Gradients.BF16 != nil {
+		gradients = 1
+	}
+	piece := *t
+	piece.Weights, piece.Low, piece.Update = Floats{}, nil, nil
+	run := OpMuonDirection[muonStorage(t.Momentum)][gradients].run
+	muonDirectionSplit.run(muonArgs{dst: dst, tensors: piece, scalars: *s, direction: run}, len(dst), muonAlign(t), limit)
+	return nil
+}
+
+// MuonUpdate stores the new momentum and updates the weights by t.Update, the
+// orthogonalised direction of the same gradient, in one pass.
+func MuonUpdate(t *MuonTensors, s *MuonScalars, limit ...Threads) error {
+	const op = "muon_update"
+	n := t.Weights.Len()
+	if err := checkWeights(op, t.Weights, t.Low); err != nil {
+		return err
+	}
+	if err := checkMomentum(op, t, n); err != nil {
+		return err
+	}
+	if len(t.Update) != n {
+		return lengthError(op, "update", len(t.Update), n, "as the weights")
+	}
+	if err := disjoint(op, floatsSpan("weights", t.Weights), spanOf("low", t.Low), spanOf("update", t.Update),
+		floatsSpan("gradients", t.Gradients), floatsSpan("momentum", t.Momentum.Floats),
+		spanOf("momentum codes", t.Momentum.Codes), spanOf("momentum scales", t.Momentum.Scales)); err != nil {
+		return err
+	}
+	for i, pair := range adamWPairs {
+		if pair.of(t.Weights, t.Gradients) {
+			run := OpMuonUpdate[muonStorage(t.Momentum)][i].run
+			muonUpdateSplit.run(muonArgs{tensors: *t, scalars: *s, update: run}, n, muonAlign(t), limit)
+		}
+	}
+	return nil
+}
+
+func checkMomentum(op string, t *MuonTensors, n int) error {
+	if err := checkFloats(op, "gradients", t.Gradients, n); err != nil {
+		return err
+	}
+	if t.Momentum.Factored() {
+		return fmt.Errorf("%s: the momentum is factored, want numbers or codes", op)
+	}
+	return checkMoment("momentum", "muon momentum", t.Momentum, n)
+}
+
+func muonAlign(t *MuonTensors) int {
+	if t.Momentum.Quantized() {
+		return pieceAlign(t.Momentum.Format)
+	}
+	return randomGroup
+}
+
+type muonArgs struct {
+	dst       []float32
+	tensors   MuonTensors
+	scalars   MuonScalars
+	direction MuonDirectionFunc
+	update    MuonUpdateFunc
+}
+
+var muonDirectionSplit = split(func(a *muonArgs, lo, hi int) Counts {
+	a.direction(a.dst[lo:hi], a.tensors.Slice(lo, hi), &a.scalars)
+	return Counts{}
+})
+
+var muonUpdateSplit = split(func(a *muonArgs, lo, hi int) Counts {
+	a.update(a.tensors.Slice(lo, hi), &a.scalars)
+	return Counts{}
+})

@@ -1,0 +1,176 @@
+package optim
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/lowbit-go/lowbit/kernels"
+)
+
+// Param is a parameter of a model as the optimizer sees it.
+type Param struct {
+	// Name is unique. It names the parameter in groups, checkpoints and errors, and seeds
+	// its random streams.
+	Name string
+	// Shape is row-major; a scalar has none. Weights has as many elements.
+	Shape []int64
+	// Role is token_embedding, matrix, conv or vector. Empty means matrix for two axes or
+	// more, of which all but the last two are a stack of matrices, and vector otherwise. A
+	// conv is one matrix, [Shape[0], the rest].
+	Role string
+	// InputAxis is the axis of a matrix that its input meets: 0 for [in, out], 1 for
+	// [out, in]. Muon scales its update by it. A conv is always [out, in].
+	InputAxis int
+	// StatePrecision is 8bit or fp32 (uint8 and int8, float32 are other names), or empty
+	// for what the group, the role and the configuration say, in this order.
+	StatePrecision string
+	// Weights are updated in place by each step; Gradients are read. Both are float32 or
+	// bf16, and may be different. A parameter without gradients is left alone.
+	Weights, Gradients kernels.Floats
+}
+
+const (
+	roleTokenEmbedding = "token_embedding"
+	roleMatrix         = "matrix"
+	roleConv           = "conv"
+	roleVector         = "vector"
+)
+
+// storage is how the moments of a parameter are kept.
+type storage int
+
+const (
+	storeFloat32 storage = iota
+	storeBF16
+	store8bit
+	store4bit     // codes for both moments
+	storeFactored // codes for the first moment, factors for the second
+)
+
+var storageNames = [...]string{"float32", "bfloat16", "8-bit", "4-bit", "4-bit factored"}
+
+func (s storage) String() string { return storageNames[s] }
+
+// parameter is a Param with everything that the configuration settled for it, and its
+// state.
+type parameter struct {
+	*Param
+	role                 string
+	muon                 bool // else AdamW
+	storage              storage
+	lrScale, weightDecay float64
+	shape                matrixShape
+
+	step    int64 // updates so far
+	moments moments
+	sums    []uint16 // bf16 sums of the gradients of micro-batches, or nil
+	hasSums bool
+
+	seedM, seedV, seedW uint64
+
+	adamWStep kernels.AdamWScalars // of the current step
+	muonStep  muonStep
+}
+
+// matrixShape is a parameter seen as a stack of matrices.
+type matrixShape struct{ count, rows, cols int }
+
+func (p *parameter) elements() int { return p.Weights.Len() }
+
+// gradients are the summed ones where micro-batches were accumulated.
+func (p *parameter) gradients() kernels.Floats {
+	if p.hasSums {
+		return kernels.BF16s(p.sums)
+	}
+	return p.Gradients
+}
+
+func newParameter(param *Param, group ParamGroup, config Config) (*parameter, error) {
+	p := &parameter{Param: param, lrScale: 1}
+	if err := p.checkShape(); err != nil {
+		return nil, err
+	}
+	if err := p.settleRole(group); err != nil {
+		return nil, err
+	}
+	if group.LRScale != nil {
+		p.lrScale = *group.LRScale
+	}
+	if axis := param.InputAxis; axis != 0 && axis != 1 {
+		return nil, p.errorf("input axis %d, want 0 for [in, out] or 1 for [out, in]", axis)
+	}
+	precision := statePrecision(param.StatePrecision)
+	if precision == "" {
+		precision = group.StatePrecision
+	}
+	if precision != "" && precision != "8bit" && precision != "fp32" {
+		return nil, p.errorf("state precision %q, want 8bit or fp32", param.StatePrecision)
+	}
+	return p, config.settle(p, precision, group)
+}
+
+func (p *parameter) errorf(format string, args ...any) error {
+	return fmt.Errorf("optim: parameter %q: "+format, append([]any{p.Name}, args...)...)
+}
+
+func (p *parameter) checkShape() error {
+	elements := int64(1)
+	for _, n := range p.Shape {
+		if n < 0 || n > 0 && elements > math.MaxInt64/n {
+			return p.errorf("shape %v is not one of a tensor", p.Shape)
+		}
+		elements *= n
+	}
+	if p.Weights.F32 != nil && p.Weights.BF16 != nil {
+		return p.errorf("weights are given in float32 and in bf16, want one of them")
+	}
+	if int64(p.elements()) != elements {
+		return p.errorf("%d weights, want %d for shape %v", p.elements(), elements, p.Shape)
+	}
+	return nil
+}
+
+func (p *parameter) settleRole(group ParamGroup) error {
+	rank := len(p.Shape)
+	p.role = p.Role
+	if p.role == "" {
+		p.role = group.Role
+	}
+	if p.role == "" {
+		p.role = roleVector
+		if rank >= 2 {
+			p.role = roleMatrix
+		}
+	}
+	switch p.role {
+	case roleVector:
+		return nil
+	case roleTokenEmbedding, roleMatrix, roleConv:
+	default:
+		return p.errorf("role %q, want one of %s", p.role, strings.Join([]string{roleTokenEmbedding, roleMatrix, roleConv, roleVector}, ", "))
+	}
+	if rank < 2 {
+		return p.errorf("role %s needs two axes or more, found shape %v", p.role, p.Shape)
+	}
+	p.shape = matrixShape{1, int(p.Shape[0]), 1}
+	if p.role == roleConv {
+		for _, n := range p.Shape[1:] {
+			p.shape.cols *= int(n)
+		}
+		return nil
+	}
+	p.shape.rows, p.shape.cols = int(p.Shape[rank-2]), int(p.Shape[rank-1])
+	for _, n := range p.Shape[:rank-2] {
+		p.shape.count *= int(n)
+	}
+	return nil
+}
+
+// fans are the sizes of a matrix's input and output.
+func (p *parameter) fans() (in, out int) {
+	if p.InputAxis == 1 || p.role == roleConv {
+		return p.shape.cols, p.shape.rows
+	}
+	return p.shape.rows, p.shape.cols
+}

@@ -1,0 +1,103 @@
+package optim
+
+import (
+	"github.com/lowbit-go/lowbit/bf16"
+	"github.com/lowbit-go/lowbit/codebook"
+	"github.com/lowbit-go/lowbit/kernels"
+)
+
+// moments is the state of one parameter. AdamW uses both moments, Muon the first.
+type moments struct {
+	m, v     kernels.Moment
+	row, col []float32 // factors of a second moment
+	low      []uint16  // the lower halves of a split master
+}
+
+// StateTensor is one piece of a parameter's state: exp_avg and exp_avg_sq, the moments, with
+// exp_avg_absmax and exp_avg_sq_absmax where they are codes; row and col, the factors of a
+// second moment; low, the lower halves of a split master. One of the slices is set, and
+// shares the optimizer's memory.
+type StateTensor struct {
+	Kind string
+	F32  []float32
+	BF16 []bf16.BF16
+	U16  []uint16
+	U8   []uint8
+}
+
+func (t StateTensor) bytes() int64 {
+	return 4*int64(len(t.F32)) + 2*int64(len(t.BF16)+len(t.U16)) + int64(len(t.U8))
+}
+
+// tensors lists the pieces of the state.
+func (s *moments) tensors() []StateTensor {
+	var list []StateTensor
+	add := func(t StateTensor) {
+		if t.F32 != nil || t.BF16 != nil || t.U16 != nil || t.U8 != nil {
+			list = append(list, t)
+		}
+	}
+	moment := func(name string, m kernels.Moment) {
+		add(StateTensor{Kind: name, F32: m.F32, BF16: m.BF16, U8: m.Codes})
+		add(StateTensor{Kind: name + "_absmax", F32: m.Scales})
+	}
+	moment("exp_avg", s.m)
+	moment("exp_avg_sq", s.v)
+	add(StateTensor{Kind: "row", F32: s.row})
+	add(StateTensor{Kind: "col", F32: s.col})
+	add(StateTensor{Kind: "low", U16: s.low})
+	return list
+}
+
+// State lists the pieces of a parameter's state; nil for an unknown name.
+func (o *Optimizer) State(name string) []StateTensor {
+	for _, p := range o.params {
+		if p.Name == name {
+			return p.moments.tensors()
+		}
+	}
+	return nil
+}
+
+func newMoment(n int, storage storage, format kernels.Format) kernels.Moment {
+	switch storage {
+	case storeFloat32:
+		return kernels.Moment{Floats: kernels.Float32s(make([]float32, n))}
+	case storeBF16:
+		return kernels.Moment{Floats: kernels.BF16s(make([]uint16, n))}
+	}
+	m := kernels.Moment{Codes: make([]uint8, format.CodeBytes(n)), Scales: make([]float32, format.Scales(n)), Format: format}
+	zero := format.Codebook.Zero()
+	if format.Codebook.Bits() == 4 {
+		zero |= zero << 4
+	}
+	for i := range m.Codes {
+		m.Codes[i] = zero
+	}
+	return m
+}
+
+// momentFormats are the formats of quantised AdamW moments.
+func momentFormats(storage storage, block int, headroom bool) (m, v kernels.Format) {
+	if storage == store8bit {
+		return kernels.Format{Codebook: codebook.Dynamic8(), Block: block, Headroom: headroom},
+			kernels.Format{Codebook: codebook.Dynamic8Unsigned(), Block: block}
+	}
+	return kernels.Format{Codebook: codebook.DE4(), Block: block},
+		kernels.Format{Codebook: codebook.Linear4(), Block: block}
+}
+
+// newMoments is the state of AdamW before the first step: zeros.
+func newMoments(p *parameter, block int, headroom bool) moments {
+	n := p.elements()
+	m, v := momentFormats(p.storage, block, headroom)
+	s := moments{m: newMoment(n, p.storage, m)}
+	if p.storage == storeFactored {
+		rows := int(p.Shape[0])
+		s.row = make([]float32, rows)
+		s.col = make([]float32, n/max(rows, 1))
+		return s
+	}
+	s.v = newMoment(n, p.storage, v)
+	return s
+}
