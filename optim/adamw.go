@@ -38,14 +38,15 @@ func (c AdamWConfig) storageOf(p *parameter, precision string) storage {
 }
 
 func (c AdamWConfig) update(o *Optimizer, p *parameter, r StepResult) (kernels.Counts, bool, error) {
-	s := kernels.AdamWHyper{
+	s := &p.adamWStep
+	*s = kernels.AdamWHyper{
 		LR: r.LR * p.lrScale, Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps, WeightDecay: p.weightDecay,
 		Step: p.step, GradScale: r.Clip, Nesterov: c.Nesterov, Optax: c.Variant == "optax",
 	}.Scalars()
 	s.SkipNonFinite = c.skips(p.storage)
 	s.Rounding = p.rounding(c.Common)
 	s.Rounding.StochasticMoments = c.MomentsRounding == "stochastic"
-	return o.engine.adamW(p, &s)
+	return o.engine.adamW(p, s)
 }
 
 // skips tells whether what is not finite leaves elements, blocks or parameters of this

@@ -21,6 +21,8 @@ type Config interface {
 	settle(p *parameter, precision string, group ParamGroup) error
 	// update does one step of a parameter.
 	update(o *Optimizer, p *parameter, r StepResult) (kernels.Counts, bool, error)
+	// representation names how the state is kept, for checkpoints.
+	representation() string
 }
 
 // Common holds the keys that both configurations have.

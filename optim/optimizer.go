@@ -28,7 +28,7 @@ func New(config Config, params []Param) (*Optimizer, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	o := &Optimizer{config: config, common: config.common(), engine: cpu{}}
+	o := &Optimizer{config: config, common: config.common(), engine: &cpu{}}
 	if o.common.OptimizerStateOffload == "disk" {
 		return nil, fmt.Errorf("optim: optimizer_state_offload: got disk, want none or cpu: this version keeps states in memory")
 	}

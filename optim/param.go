@@ -68,6 +68,9 @@ type parameter struct {
 	hasSums bool
 
 	seedM, seedV, seedW uint64
+
+	adamWStep kernels.AdamWScalars // of the current step
+	muonStep  muonStep
 }
 
 // matrixShape is a parameter seen as a stack of matrices.

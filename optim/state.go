@@ -13,35 +13,50 @@ type moments struct {
 	low      []uint16  // the lower halves of a split master
 }
 
-// stateTensor is one piece of a state, by the name it has in checkpoints.
-type stateTensor struct {
-	kind string
-	f32  []float32
-	bf16 []bf16.BF16
-	u16  []uint16
-	u8   []uint8
+// StateTensor is one piece of a parameter's state: exp_avg and exp_avg_sq, the moments, with
+// exp_avg_absmax and exp_avg_sq_absmax where they are codes; row and col, the factors of a
+// second moment; low, the lower halves of a split master. One of the slices is set, and
+// shares the optimizer's memory.
+type StateTensor struct {
+	Kind string
+	F32  []float32
+	BF16 []bf16.BF16
+	U16  []uint16
+	U8   []uint8
 }
 
-// tensors lists the pieces of the state, sharing their memory.
-func (s *moments) tensors() []stateTensor {
-	var list []stateTensor
-	add := func(t stateTensor) {
-		if t.f32 != nil || t.bf16 != nil || t.u16 != nil || t.u8 != nil {
+func (t StateTensor) bytes() int64 {
+	return 4*int64(len(t.F32)) + 2*int64(len(t.BF16)+len(t.U16)) + int64(len(t.U8))
+}
+
+// tensors lists the pieces of the state.
+func (s *moments) tensors() []StateTensor {
+	var list []StateTensor
+	add := func(t StateTensor) {
+		if t.F32 != nil || t.BF16 != nil || t.U16 != nil || t.U8 != nil {
 			list = append(list, t)
 		}
 	}
 	moment := func(name string, m kernels.Moment) {
-		add(stateTensor{kind: name, f32: m.F32})
-		add(stateTensor{kind: name, bf16: m.BF16})
-		add(stateTensor{kind: name, u8: m.Codes})
-		add(stateTensor{kind: name + "_absmax", f32: m.Scales})
+		add(StateTensor{Kind: name, F32: m.F32, BF16: m.BF16, U8: m.Codes})
+		add(StateTensor{Kind: name + "_absmax", F32: m.Scales})
 	}
 	moment("exp_avg", s.m)
 	moment("exp_avg_sq", s.v)
-	add(stateTensor{kind: "row", f32: s.row})
-	add(stateTensor{kind: "col", f32: s.col})
-	add(stateTensor{kind: "low", u16: s.low})
+	add(StateTensor{Kind: "row", F32: s.row})
+	add(StateTensor{Kind: "col", F32: s.col})
+	add(StateTensor{Kind: "low", U16: s.low})
 	return list
+}
+
+// State lists the pieces of a parameter's state; nil for an unknown name.
+func (o *Optimizer) State(name string) []StateTensor {
+	for _, p := range o.params {
+		if p.Name == name {
+			return p.moments.tensors()
+		}
+	}
+	return nil
 }
 
 func newMoment(n int, storage storage, format kernels.Format) kernels.Moment {

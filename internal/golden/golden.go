@@ -43,6 +43,12 @@ func (s *Set) Shape(name string) []int64 {
 	return s.tensor(name).Shape
 }
 
+// DType returns a tensor's dtype.
+func (s *Set) DType(name string) string {
+	s.t.Helper()
+	return string(s.tensor(name).DType)
+}
+
 // Meta returns the value of a key of the file's metadata.
 func (s *Set) Meta(key string) string {
 	s.t.Helper()

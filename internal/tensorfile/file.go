@@ -59,7 +59,7 @@ func Decode(r io.ReaderAt, size int64, name string) (*File, error) {
 	}
 	var length [lengthBytes]byte
 	if err := f.readFull(length[:], 0); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	n := binary.LittleEndian.Uint64(length[:])
 	if n > maxHeaderBytes {
@@ -70,7 +70,7 @@ func Decode(r io.ReaderAt, size int64, name string) (*File, error) {
 	}
 	header := make([]byte, n)
 	if err := f.readFull(header, lengthBytes); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	var err error
 	if f.Metadata, f.Tensors, err = parseHeader(header); err != nil {
@@ -105,7 +105,7 @@ func (f *File) ReadAt(t Tensor, p []byte, off int64) error {
 		return fmt.Errorf("%s: %w", f.Path, err)
 	}
 	if err := f.readFull(p, f.data+t.Offset+off); err != nil {
-		return fmt.Errorf("tensor %.100q: %w", t.Name, err)
+		return fmt.Errorf("%s: tensor %.100q: %w", f.Path, t.Name, err)
 	}
 	return nil
 }
@@ -192,9 +192,9 @@ func (f *File) readFull(p []byte, off int64) error {
 		return nil
 	}
 	if errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s: the file ends at byte %d, want %d: %w", f.Path, off+int64(n), off+int64(len(p)), io.ErrUnexpectedEOF)
+		return fmt.Errorf("the file ends at byte %d, want %d: %w", off+int64(n), off+int64(len(p)), io.ErrUnexpectedEOF)
 	}
-	return fmt.Errorf("%s: %w", f.Path, err)
+	return err
 }
 
 func modeText(mode os.FileMode) string {

@@ -62,6 +62,9 @@ func (t Tensor) size() (int64, error) {
 		product *= d
 	}
 	elements, bits := t.Elements(), t.DType.Bits()
+	if bits == 0 && t.Bytes < 0 {
+		return 0, fmt.Errorf("tensor %.100q: %d bytes, want at least 0", t.Name, t.Bytes)
+	}
 	if bits == 0 {
 		return t.Bytes, nil
 	}

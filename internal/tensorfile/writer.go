@@ -50,7 +50,7 @@ func Create(path string, metadata map[string]string, tensors []Tensor, overwrite
 	temporary := filepath.Join(filepath.Dir(path), ".lowbit-"+rand.Text()+".tmp")
 	f, err := os.OpenFile(temporary, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	w := &Writer{
 		path: path, overwrite: overwrite, f: f, data: int64(len(header)),
@@ -58,7 +58,7 @@ func Create(path string, metadata map[string]string, tensors []Tensor, overwrite
 	}
 	if _, err := f.WriteAt(header, 0); err != nil {
 		w.Abort()
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return w, nil
 }
@@ -142,11 +142,8 @@ func (w *Writer) commit() error {
 			return fmt.Errorf("%s: tensor %.100q: bytes %d to %d were never written", w.path, t.Name, gap.start, gap.end)
 		}
 	}
-	if err := w.f.Sync(); err != nil {
-		return err
-	}
-	if err := w.f.Close(); err != nil {
-		return err
+	if err := cmp.Or(w.f.Sync(), w.f.Close()); err != nil {
+		return fmt.Errorf("%s: %w", w.path, err)
 	}
 	if err := checkOutput(w.path, w.overwrite); err != nil {
 		return err
@@ -213,8 +210,8 @@ func layOut(metadata map[string]string, tensors []Tensor) ([]Tensor, error) {
 		if err != nil {
 			return nil, err
 		}
-		if size < 0 || t.Bytes != size && t.Bytes != 0 {
-			return nil, fmt.Errorf("tensor %.100q: %d bytes, shape %s of %s takes %d", t.Name, t.Bytes, shapeText(t.Shape), t.DType, max(size, 0))
+		if t.Bytes != 0 && t.Bytes != size {
+			return nil, fmt.Errorf("tensor %.100q: %d bytes, shape %s of %s takes %d", t.Name, t.Bytes, shapeText(t.Shape), t.DType, size)
 		}
 		if size > math.MaxInt64/2-end {
 			return nil, fmt.Errorf("tensor %.100q: the file would be longer than 62 bits count", t.Name)

@@ -34,7 +34,9 @@ type product struct {
 	alpha, beta float32
 	c           Matrix
 	symmetric   bool // the elements on and above the diagonal are computed and mirrored
-	bfloat16    bool // the result is rounded to bf16, whatever it is stored in
+	// bfloat16 rounds the result to bf16, whatever it is stored in, and adds pairs of
+	// products in the order of the bf16 dot instructions, the odd one first.
+	bfloat16 bool
 }
 
 // operand is a matrix or its transpose: element (i, j) is data.At(i*rowStep + j*colStep).
@@ -53,21 +55,20 @@ func (m Matrix) operand(transposed bool) operand {
 func (o operand) at(i, j int) float32 { return o.data.At(i*o.rowStep + j*o.colStep) }
 
 // Tiles change the speed, never a chain: each is continued from one block of k to the
-// next. tileCols is a multiple of tileRows.
+// next.
 const (
-	tileRows  = 16
-	tileCols  = 32
+	tileSize  = 32
 	tileDepth = 64
 )
 
 // into stores the product in d, which may be its c but must not overlap a or b.
 func (p product) into(d Matrix) {
-	for i := 0; i < d.Rows; i += tileRows {
+	for i := 0; i < d.Rows; i += tileSize {
 		j := 0
 		if p.symmetric {
-			j = i / tileCols * tileCols
+			j = i
 		}
-		for ; j < d.Cols; j += tileCols {
+		for ; j < d.Cols; j += tileSize {
 			p.tile(d, i, j)
 		}
 	}
@@ -75,9 +76,9 @@ func (p product) into(d Matrix) {
 
 // tile computes the elements (i0+i, j0+j).
 func (p product) tile(d Matrix, i0, j0 int) {
-	var acc [tileRows][tileCols]float64
-	var panel [tileDepth][tileCols]float64
-	rows, cols := min(tileRows, d.Rows-i0), min(tileCols, d.Cols-j0)
+	var acc [tileSize][tileSize]float64
+	var panel [tileDepth][tileSize]float64
+	rows, cols := min(tileSize, d.Rows-i0), min(tileSize, d.Cols-j0)
 	for k0 := 0; k0 < p.a.cols; k0 += tileDepth {
 		depth := min(tileDepth, p.a.cols-k0)
 		for k := range depth {
@@ -86,22 +87,31 @@ func (p product) tile(d Matrix, i0, j0 int) {
 			}
 		}
 		for i := range rows {
+			first := p.first(i0+i, j0)
 			for k := range depth {
-				fmaRow(acc[i][:cols], float64(p.a.at(i0+i, k0+k)), panel[k][:cols])
+				if p.bfloat16 && k|1 < depth {
+					k ^= 1 // the odd element of a pair comes first
+				}
+				fmaRow(acc[i][first:cols], float64(p.a.at(i0+i, k0+k)), panel[k][first:cols])
 			}
 		}
 	}
 	for i := range rows {
-		for j := range cols {
+		for j := p.first(i0+i, j0); j < cols; j++ {
 			p.store(d, i0+i, j0+j, float32(acc[i][j]))
 		}
 	}
 }
 
-func (p product) store(d Matrix, i, j int, acc float32) {
-	if p.symmetric && i > j {
-		return
+// first is the first element of a row that is computed in a tile from column j0.
+func (p product) first(row, j0 int) int {
+	if p.symmetric {
+		return max(0, row-j0)
 	}
+	return 0
+}
+
+func (p product) store(d Matrix, i, j int, acc float32) {
 	x := float32(p.alpha * (acc + 0))
 	if p.beta != 0 {
 		x += float32(p.beta * p.c.Data.At(i*p.c.Stride+j))

@@ -85,11 +85,16 @@ func requireSame(t *testing.T, want, got Matrix, msg ...any) {
 
 // plainGemm is the contract's sentence, element by element.
 func plainGemm(c, a, b Matrix, alpha, beta float32) {
+	orderedGemm(c, a, b, alpha, beta, func(k int) int { return k })
+}
+
+// orderedGemm adds the products k = order(0), order(1), …
+func orderedGemm(c, a, b Matrix, alpha, beta float32, order func(k int) int) {
 	for i := range c.Rows {
 		for j := range c.Cols {
 			acc := float32(0)
 			for k := range a.Cols {
-				acc = FMA(a.at(i, k), b.at(k, j), acc)
+				acc = FMA(a.at(i, order(k)), b.at(order(k), j), acc)
 			}
 			x := float32(alpha * (acc + 0))
 			if beta != 0 {

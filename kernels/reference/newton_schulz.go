@@ -32,7 +32,8 @@ type NewtonSchulzPlan struct {
 	// ParityNorm rounds the input, its norm and the divisor to bf16, and divides without
 	// scaling first.
 	ParityNorm bool
-	// BFloat16 rounds every stored matrix to bf16; products still accumulate in fp32.
+	// BFloat16 rounds every stored matrix to bf16; products still accumulate in fp32, k = 1,
+	// 0, 3, 2, …, which is the order of processors' bf16 dot instructions.
 	BFloat16 bool
 	// Gram iterates on X·Xᵀ for matrices that are not square; GramRestart multiplies it
 	// into X after the second step, if there is a third, and starts again.

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"io"
+	"os"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+)
+
+// progress shows how far a job is, once it has taken a second and where somebody looks.
+type progress struct {
+	w           io.Writer
+	visible     bool
+	start       time.Time
+	done, total int64
+	bar         *progressbar.ProgressBar
+}
+
+func (e *env) progress(total int64) *progress {
+	return &progress{w: e.stderr, visible: isTerminal(e.stderr), start: time.Now(), total: total}
+}
+
+func (p *progress) add(bytes int64) {
+	p.done += bytes
+	if !p.visible || time.Since(p.start) < time.Second {
+		return
+	}
+	if p.bar == nil {
+		p.bar = progressbar.NewOptions64(p.total,
+			progressbar.OptionSetWriter(p.w), progressbar.OptionShowBytes(true), progressbar.OptionClearOnFinish(),
+			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionFullWidth())
+	}
+	_ = p.bar.Set64(p.done)
+}
+
+// end takes the bar away.
+func (p *progress) end() {
+	if p.bar != nil {
+		_ = p.bar.Clear()
+	}
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
