@@ -46,7 +46,7 @@ func (p *progress) add(n int64) {
 	}
 	if p.bar == nil {
 		p.bar = progressbar.NewOptions64(p.total,
-			progressbar.OptionSetWriter(p.w), progressbar.OptionShowBytes(p.bytes), progressbar.OptionShowCount(), progressbar.OptionSetDescription(p.text), progressbar.OptionClearOnFinish(),
+			progressbar.OptionSetWriter(p.w), progressbar.OptionShowBytes(p.bytes), progressbar.OptionSetDescription(p.text), progressbar.OptionClearOnFinish(),
 			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionFullWidth())
 	}
 	_ = p.bar.Set64(p.done)
@@ -56,6 +56,7 @@ func (p *progress) add(n int64) {
 func (p *progress) end() {
 	if p.bar != nil {
 		_ = p.bar.Clear()
+		p.bar = nil
 	}
 }
 
