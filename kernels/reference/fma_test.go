@@ -91,7 +91,7 @@ func bits(x float32) uint32 {
 func checkFMA(t *testing.T, want, a, b, c float32) {
 	t.Helper()
 	acc := []float64{float64(c)}
-	fmaRow(acc, float64(a), []float64{float64(b)})
+	fmaRow(acc, float64(a), []float64{float64(b)}, false)
 	if got := FMA(a, b, c); bits(got) != bits(want) || bits(float32(acc[0])) != bits(want) {
 		t.Fatalf("FMA(%x, %x, %x) = %x, in a row %x, want %x", a, b, c, got, float32(acc[0]), want)
 	}
