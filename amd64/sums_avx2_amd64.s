@@ -53,9 +53,9 @@ done4:
 	JB   done6
 
 loop5:
-	VMOVSS  (AX), X6
-	VPAND   Y0, Y6, Y6
-	VPMAXUD Y6, Y1, Y1
+	VMOVSS  (AX), X5
+	VPAND   Y0, Y5, Y5
+	VPMAXUD Y5, Y1, Y1
 	ADDQ    $0x04, AX
 	SUBQ    $0x01, CX
 	CMPQ    CX, $0x01
@@ -322,9 +322,9 @@ done24:
 	JB   done26
 
 loop25:
-	VMOVSS (AX), X2
-	VMULPS Y0, Y2, Y2
-	VMOVSS X2, (AX)
+	VMOVSS (AX), X1
+	VMULPS Y0, Y1, Y1
+	VMOVSS X1, (AX)
 	ADDQ   $0x04, AX
 	SUBQ   $0x01, CX
 	CMPQ   CX, $0x01
@@ -363,13 +363,13 @@ loop27:
 	VMULPS    Y0, Y4, Y4
 	VPSRLD    $0x10, Y4, Y5
 	VCMPPS    $0x03, Y4, Y4, Y6
-	VPAND     Y2, Y5, Y9
+	VPAND     Y2, Y5, Y8
 	VPADDD    Y1, Y4, Y4
-	VPADDD    Y4, Y9, Y9
-	VPSRLD    $0x10, Y9, Y9
+	VPADDD    Y4, Y8, Y8
+	VPSRLD    $0x10, Y8, Y8
 	VPOR      Y3, Y5, Y5
-	VPBLENDVB Y6, Y5, Y9, Y9
-	VPACKUSDW Y9, Y7, Y4
+	VPBLENDVB Y6, Y5, Y8, Y8
+	VPACKUSDW Y8, Y7, Y4
 	VPERMQ    $0xd8, Y4, Y4
 	VMOVDQU   Y4, (AX)
 	ADDQ      $0x20, AX
@@ -407,18 +407,18 @@ done30:
 
 loop31:
 	MOVWLZX   (AX), DX
-	VMOVD     DX, X8
-	VPSLLD    $0x10, Y8, Y8
-	VMULPS    Y0, Y8, Y8
-	VPSRLD    $0x10, Y8, Y4
-	VCMPPS    $0x03, Y8, Y8, Y5
-	VPAND     Y2, Y4, Y6
-	VPADDD    Y1, Y8, Y8
-	VPADDD    Y8, Y6, Y6
-	VPSRLD    $0x10, Y6, Y6
-	VPOR      Y3, Y4, Y4
-	VPBLENDVB Y5, Y4, Y6, Y6
-	VMOVD     X6, DX
+	VMOVD     DX, X4
+	VPSLLD    $0x10, Y4, Y4
+	VMULPS    Y0, Y4, Y4
+	VPSRLD    $0x10, Y4, Y5
+	VCMPPS    $0x03, Y4, Y4, Y6
+	VPAND     Y2, Y5, Y7
+	VPADDD    Y1, Y4, Y4
+	VPADDD    Y4, Y7, Y7
+	VPSRLD    $0x10, Y7, Y7
+	VPOR      Y3, Y5, Y5
+	VPBLENDVB Y6, Y5, Y7, Y7
+	VMOVD     X7, DX
 	MOVW      DX, (AX)
 	ADDQ      $0x02, AX
 	SUBQ      $0x01, CX

@@ -13,8 +13,9 @@ import (
 
 // Trial compares the implementations of one row of the table with its reference.
 type Trial struct {
-	row kernels.Row
-	run func(implementation string, in *input, mem memory) Result
+	row    kernels.Row
+	decode func(in *input) any // an experiment
+	run    func(implementation string, in *input, mem memory) Result
 }
 
 // Result is what one comparison found. Every result of an operation counts: numbers,
@@ -63,7 +64,8 @@ type experiment[F any] interface {
 func trials[F any, E experiment[F]](decode func(op *kernels.Op[F], in *input) E, ops ...*kernels.Op[F]) []Trial {
 	list := make([]Trial, len(ops))
 	for i, op := range ops {
-		list[i] = Trial{op.Row(), func(implementation string, in *input, mem memory) Result {
+		experiment := func(in *input) any { return decode(op, in) }
+		list[i] = Trial{op.Row(), experiment, func(implementation string, in *input, mem memory) Result {
 			name := op.Name + " " + op.Variant + " " + implementation
 			f, ok := find(op, implementation)
 			if !ok {

@@ -118,6 +118,7 @@ func (g *generator) parameter(name string) vec {
 // result is the place of the only result.
 func (g *generator) result() mem { return g.resolve(g.ReturnIndex(0)) }
 
+// resolve is the place of an argument or result.
 func (g *generator) resolve(c gotypes.Component) mem {
 	basic, err := c.Resolve()
 	if err != nil {

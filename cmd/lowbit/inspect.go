@@ -169,7 +169,7 @@ func (c *inspectCmd) print(e *env, a *archive, records []*record, stats errorSta
 	if err := printTable(e.stdout, rows); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(e.stdout, "%d tensors, %d of them quantised\n", len(records), len(a.quantised))
+	_, err := fmt.Fprintf(e.stdout, "tensors: %d, quantised: %d\n", len(records), len(a.quantised))
 	return err
 }
 

@@ -26,6 +26,7 @@ type commands struct {
 	Round      roundCmd      `cmd:"" help:"Round the floating-point tensors of a file to bfloat16."`
 	Inspect    inspectCmd    `cmd:"" help:"List a file's tensors and their formats, and their errors against its source."`
 	Info       infoCmd       `cmd:"" help:"Show the processor's features and the implementation that each operation uses."`
+	Verify     verifyCmd     `cmd:"" help:"Check every implementation that this machine can run against the reference."`
 }
 
 func main() {

@@ -45,11 +45,6 @@ var formatVars = kong.Vars{"formats": func() string {
 	return strings.Join(names, ", ")
 }()}
 
-func (c *quantizeCmd) Validate() error {
-	_, err := c.format()
-	return err
-}
-
 // format checks the flags that say how to quantise.
 func (c *quantizeCmd) format() (kernels.Format, error) {
 	book, err := codebook.ByName(c.Format)

@@ -108,10 +108,12 @@ func (r *record) errorTexts() []string {
 	}
 	texts := []string{}
 	for _, n := range []number{r.MaxAbsError, r.MeanAbsError, r.RMSError} {
-		texts = append(texts, strconv.FormatFloat(float64(n), 'g', 4, 64))
+		texts = append(texts, errorText(n))
 	}
 	return texts
 }
+
+func errorText(n number) string { return strconv.FormatFloat(float64(n), 'g', 4, 64) }
 
 func (e *env) printJSON(v any) error {
 	encoder := json.NewEncoder(e.stdout)

@@ -26,14 +26,10 @@ Example:
 `
 }
 
-func (c *roundCmd) Validate() error {
+func (c *roundCmd) Run(e *env) error {
 	if c.Mode != "stochastic" && (c.Seed != nil || c.Step != nil) {
 		return badInput("--seed and --step are for --mode stochastic, got --mode %s", c.Mode)
 	}
-	return nil
-}
-
-func (c *roundCmd) Run(e *env) error {
 	return e.convert(&c.conversion, func(o *output) error {
 		if err := refuseQuantised(o.in); err != nil {
 			return err
