@@ -100,16 +100,15 @@ done8:
 	VPMAXUD      X5, X6, X6
 	VPSHUFD      $0xb1, X6, X5
 	VPMAXUD      X5, X6, X6
-	VMOVAPS      X6, X5
-	VMOVD        X5, R10
+	VMOVD        X6, R10
 	TESTL        R10, R10
-	JZ           zeros9
+	JZ           zeros10
 	CMPL         R10, $0x7f800000
-	JB           finite12
+	JB           finite9
 	INCQ         ret+112(FP)
 	MOVL         $0x7fc00000, R10
 
-zeros9:
+zeros10:
 	MOVL         R10, (CX)
 	MOVQ         cells_base+88(FP), R10
 	MOVL         12(R10), R10
@@ -138,16 +137,16 @@ loop15:
 	JAE  loop15
 
 done16:
-	JMP next11
+	JMP done12
 
-finite12:
-	VDIVSS  divisor+80(FP), X5, X6
-	VMOVD   X6, R10
+finite9:
+	VDIVSS  divisor+80(FP), X6, X5
+	VMOVD   X5, R10
 	CMPL    R10, $0x7f800000
-	JAE     coded10
+	JB      coded11
 	VMOVAPS X6, X5
 
-coded10:
+coded11:
 	VMOVSS       X5, (CX)
 	VBROADCASTSS X5, Y5
 	CMPQ         R9, $0x20
@@ -535,7 +534,7 @@ loop20:
 	JAE     loop20
 
 done21:
-next11:
+done12:
 	ADDQ  $0x04, CX
 	TESTQ R8, R8
 	JNZ   block1

@@ -133,7 +133,7 @@ func TestCorpora(t *testing.T) {
 func corpus(name string) map[string]string {
 	files := map[string]string{}
 	for _, trial := range operation(name) {
-		for data := range first(200, Cases(4)) {
+		for data := range first(80, Cases(4)) {
 			in := newInput(data)
 			trial.decode(in)
 			for feature := range in.features {

@@ -81,15 +81,16 @@ func TestImplementationsStayInTheirArrays(t *testing.T) {
 		}
 		for length, n := range lengths {
 			if n <= longest {
-				check(length, func(b *testmem.Buffer[uint8], n, _ int) []byte { return b.AtStart(n) })
 				check(length, func(b *testmem.Buffer[uint8], n, _ int) []byte { return b.AtEnd(n) })
 			}
 		}
 		for offset := range 64 {
-			for _, length := range []int{offset % 41, random.IntN(41)} { // 41 of them are short
-				check(length, func(b *testmem.Buffer[uint8], n, element int) []byte {
-					return b.AtOffset(n, offset/element*element)
-				})
+			length := random.IntN(41) // as many are short
+			check(length, func(b *testmem.Buffer[uint8], n, element int) []byte {
+				return b.AtOffset(n, offset/element*element)
+			})
+			if offset%4 == 0 {
+				check(length, func(b *testmem.Buffer[uint8], n, _ int) []byte { return b.AtStart(n) })
 			}
 		}
 	})
@@ -187,7 +188,7 @@ func TestBounds(t *testing.T) {
 // than the reference, and one that is wrong.
 func TestTolerances(t *testing.T) {
 	gemm := func(lastFactor float64) kernels.GemmFunc {
-		return func(c, a kernels.Matrix, transA bool, b kernels.Matrix, transB bool, alpha, beta float32) {
+		return func(c, a kernels.Matrix, transA bool, b kernels.Matrix, transB bool, alpha, beta float32, _ int) {
 			depth := a.Cols
 			if transA {
 				depth = a.Rows

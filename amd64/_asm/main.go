@@ -18,6 +18,8 @@ var files = []struct {
 	{"sums_avx2", sumsAVX2},
 	{"quantize_avx2", quantizeAVX2},
 	{"dequantize_avx2", dequantizeAVX2},
+	{"adamw_float32_avx2", adamWFloat32AVX2},
+	{"adamw_bf16_avx2", adamWBF16AVX2},
 }
 
 func main() {

@@ -26,7 +26,8 @@ type encoder struct {
 
 const groupBytes = 256
 
-func (g *generator) encoder(cells gp) encoder {
+// encoder prepares for the cells, with room for two groups.
+func (g *generator) encoder(cells gp, groups mem) encoder {
 	e := encoder{
 		generator: g, entries: g.GP64(), shift: g.XMM(),
 		magnitude: g.broadcast(0x7fffffff), smallest: g.YMM(), side: g.YMM(), low: g.YMM(), scale: g.YMM(),
@@ -47,7 +48,6 @@ func (g *generator) encoder(cells gp) encoder {
 	g.LEAQ(at(cells, 4*cellEntries), e.entries)
 	g.SUBQ(first, e.entries)
 
-	groups := g.AllocLocal(2 * groupBytes)
 	g.LEAQ(groups, e.waiting)
 	g.LEAQ(groups.Offset(groupBytes), e.next)
 	return e
@@ -183,51 +183,52 @@ elements takes about 100 µs.
 	}
 	return poisoned`)
 	codes, scales, x := g.pointer("codes"), g.pointer("scales"), g.pointer("x")
-	e := g.encoder(g.pointer("cells"))
+	e := g.encoder(g.pointer("cells"), g.AllocLocal(2*groupBytes))
 	poisoned := g.result()
 	g.MOVQ(operand.U32(0), poisoned)
 	g.blocks(g.length("x"), func(length gp) {
-		g.quantizeBlock(e, codes, scales, x, length, poisoned)
+		values, left := g.GP64(), g.GP64()
+		g.MOVQ(x, values)
+		g.MOVQ(length, left)
+		largest := g.absmax(values, left)
+		e.encodeBlock(codes, x, length, scales, largest, g.resolve(g.Param("divisor")), g.resolve(g.Param("cells").Base()), func() {
+			g.INCQ(poisoned)
+		})
+		g.advance(scales, 4)
 	})
 	g.end()
 }
 
-func (g *generator) quantizeBlock(e encoder, codes, scales, x, length gp, poisoned mem) {
-	scale := g.XMM()
-	{
-		values, left := g.GP64(), g.GP64()
-		g.MOVQ(x, values)
-		g.MOVQ(length, left)
-		g.VMOVAPS(g.absmax(values, left).AsX(), scale)
-	}
-	bits, zeros, coded, next := g.GP32(), g.label("zeros"), g.label("coded"), g.label("next")
-	g.VMOVD(scale, bits)
-	g.TESTL(bits, bits)
-	g.JZ(operand.LabelRef(zeros))
-	g.CMPL(bits, operand.U32(0x7f800000))
-	finite := g.label("finite")
-	g.JB(operand.LabelRef(finite))
-	g.INCQ(poisoned)
-	g.MOVL(operand.U32(0x7fc00000), bits)
-	g.Label(zeros)
-	g.MOVL(bits, at(scales, 0))
-	zero := g.GP64()
-	g.MOVQ(g.resolve(g.Param("cells").Base()), zero)
-	g.MOVL(at(zero, 4*cellZero), zero.As32())
-	g.LEAQ(mem{Base: x, Index: length, Scale: 4}, x)
-	g.fill(codes, length, zero)
-	g.JMP(operand.LabelRef(next))
-	g.Label(finite)
-	larger := g.XMM()
-	g.VDIVSS(g.resolve(g.Param("divisor")), scale, larger)
-	g.VMOVD(larger, bits)
-	g.CMPL(bits, operand.U32(0x7f800000))
-	g.JAE(operand.LabelRef(coded))
-	g.VMOVAPS(larger, scale)
-	g.Label(coded)
-	g.VMOVSS(scale, at(scales, 0))
-	g.VBROADCASTSS(scale, e.scale)
-	e.encode(codes, x, length)
-	g.Label(next)
-	g.advance(scales, 4)
+// encodeBlock codes n numbers whose largest magnitude is known, stores their scale, and
+// moves codes, x and n.
+func (e encoder) encodeBlock(codes, x, n, scales gp, largest vec, divisor, cells mem, poisoned func()) {
+	bits, scale := e.GP32(), e.XMM()
+	finite, zeros, coded, done := e.label("finite"), e.label("zeros"), e.label("coded"), e.label("done")
+	e.VMOVD(largest.AsX(), bits)
+	e.TESTL(bits, bits)
+	e.JZ(operand.LabelRef(zeros))
+	e.CMPL(bits, operand.U32(0x7f800000))
+	e.JB(operand.LabelRef(finite))
+	poisoned()
+	e.MOVL(operand.U32(0x7fc00000), bits)
+	e.Label(zeros)
+	e.MOVL(bits, at(scales, 0))
+	zero := e.GP64()
+	e.MOVQ(cells, zero)
+	e.MOVL(at(zero, 4*cellZero), zero.As32())
+	e.LEAQ(mem{Base: x, Index: n, Scale: 4}, x)
+	e.fill(codes, n, zero)
+	e.JMP(operand.LabelRef(done))
+
+	e.Label(finite)
+	e.VDIVSS(divisor, largest.AsX(), scale)
+	e.VMOVD(scale, bits)
+	e.CMPL(bits, operand.U32(0x7f800000))
+	e.JB(operand.LabelRef(coded))
+	e.VMOVAPS(largest.AsX(), scale)
+	e.Label(coded)
+	e.VMOVSS(scale, at(scales, 0))
+	e.VBROADCASTSS(scale, e.scale)
+	e.encode(codes, x, n)
+	e.Label(done)
 }

@@ -21,6 +21,7 @@ import (
 
 // commands is the command line: each field is a command, whose Run method takes an *env.
 type commands struct {
+	Train      trainCmd      `cmd:"" help:"Train a small language model with several optimizers and compare them."`
 	Quantize   quantizeCmd   `cmd:"" help:"Quantise the floating-point tensors of a file."`
 	Dequantize dequantizeCmd `cmd:"" help:"Turn quantised tensors back into floating-point ones."`
 	Round      roundCmd      `cmd:"" help:"Round the floating-point tensors of a file to bfloat16."`
@@ -65,7 +66,7 @@ func (e *env) execute(args []string) error {
 		kong.Description("Numerical kernels for training in low precision, on files of tensors."),
 		kong.Writers(e.stdout, e.stderr),
 		kong.Exit(func(int) { helped = true }),
-		formatVars,
+		formatVars, trainVars,
 	)
 	if err != nil {
 		return err
