@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,31 +18,31 @@ func Benchmark(b *testing.B) {
 		for _, impl := range l.row.Implementations {
 			for _, n := range l.sizes {
 				if call := l.call(impl.Name, n); call != nil {
-					b.Run(fmt.Sprintf("op=%s/variant=%s/impl=%s/n=%d", l.row.Name, l.row.Variant, impl.Name, n), func(b *testing.B) {
-						l.measure(b, n, call)
-					})
+					l.measure(b, impl.Name, n, call)
 				}
 			}
 		}
 		for _, p := range peers[l.row.Name+"/"+l.row.Variant] {
 			for _, n := range l.sizes {
-				b.Run(fmt.Sprintf("op=%s/variant=%s/impl=%s/n=%d", l.row.Name, l.row.Variant, p.name, n), func(b *testing.B) {
-					l.measure(b, n, p.call(n))
-				})
+				l.measure(b, p.name, n, p.call(n))
 			}
 		}
 	}
 }
 
-func (l load) measure(b *testing.B, n int, call func()) {
-	b.SetBytes(int64(l.row.Bytes * float64(n)))
-	b.ReportAllocs()
-	for b.Loop() {
-		call()
-	}
-	if l.flops != nil {
-		b.ReportMetric(l.flops(float64(n))*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
-	}
+func (l load) measure(b *testing.B, implementation string, n int, call func()) {
+	implementation = strings.ReplaceAll(implementation, "/", "_") // benchstat splits names there
+	name := fmt.Sprintf("op=%s/variant=%s/impl=%s/n=%d", l.row.Name, l.row.Variant, implementation, n)
+	b.Run(name, func(b *testing.B) {
+		b.SetBytes(int64(l.row.Bytes * float64(n)))
+		b.ReportAllocs()
+		for b.Loop() {
+			call()
+		}
+		if l.flops != nil {
+			b.ReportMetric(l.flops(float64(n))*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+		}
+	})
 }
 
 type peer struct {
