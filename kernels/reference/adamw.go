@@ -159,7 +159,9 @@ func (m Moment) encode(i int, x, scale float32) {
 
 func (m Moment) finishBlock(block int, scale float32, n int) {
 	m.Scales[block] = scale
-	m.Format.fillSpare(m.Codes, n)
+	if block == len(m.Scales)-1 {
+		m.Format.fillSpare(m.Codes, n)
+	}
 }
 
 type element struct{ g, w, m, v float32 }

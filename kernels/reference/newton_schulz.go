@@ -1,10 +1,6 @@
 package reference
 
-import (
-	"math"
-
-	"github.com/lowbit-go/lowbit/bf16"
-)
+import "math"
 
 // Stack is Count matrices of one shape: element (i, j) of matrix k is
 // Data.At(k*Step + i*Stride + j).
@@ -32,16 +28,13 @@ type NewtonSchulzPlan struct {
 	// ParityNorm rounds the input, its norm and the divisor to bf16, and divides without
 	// scaling first.
 	ParityNorm bool
-	// BFloat16 rounds every stored matrix to bf16; products still accumulate in fp32, k = 1,
-	// 0, 3, 2, …, which is the order of processors' bf16 dot instructions.
+	// BFloat16 rounds every stored matrix to bf16. Products accumulate in fp32, in the order
+	// of GemmPairs.
 	BFloat16 bool
 	// Gram iterates on X·Xᵀ for matrices that are not square; GramRestart multiplies it
 	// into X after the second step, if there is a third, and starts again.
 	Gram, GramRestart bool
 }
-
-// GramRestartAfter is the number of steps before a restart in Gram form.
-const GramRestartAfter = 2
 
 // WorkSize is the number of float32 that NewtonSchulz needs to work on matrices of a
 // shape.
@@ -69,8 +62,8 @@ func (p *NewtonSchulzPlan) UsesGram(rows, cols int) bool { return p.Gram && rows
 // product of two factors, the second of which takes all but what exceeds 126 either way,
 // so a subnormal quotient is rounded once.
 //
-// In the notation of Gemm (alpha*(acc + 0) + beta*C), with symmetric products computed on
-// and above the diagonal and mirrored, a step is
+// In the notation of Gemm (alpha*(acc + 0) + beta*C) or, in bf16, GemmPairs, and with
+// symmetric products computed on and above the diagonal and mirrored, a step is
 //
 //	A = 1*X·Xᵀ
 //	B = c*A·A + b*A
@@ -166,88 +159,18 @@ func (p *NewtonSchulzPlan) normalize(x Matrix, input operand, norm float64) {
 	first, second, divisor := p.Scaling(norm)
 	for i := range x.Rows {
 		for j := range x.Cols {
-			v := float32(float32(p.Input(input.at(i, j))*first)*second) / divisor
-			if p.BFloat16 {
-				v = roundBF16(v)
-			}
-			x.Data.F32[i*x.Stride+j] = v
+			scaled := float32(p.Input(input.at(i, j))*first) * second
+			p.set(x, i, j, scaled/divisor)
 		}
 	}
 }
 
-// iterate takes the steps. The result is in x or y.
-func (p *NewtonSchulzPlan) iterate(x, y Matrix, free scratch) Matrix {
-	a, b := free.matrix(x.Rows, x.Rows), free.matrix(x.Rows, x.Rows)
-	for _, c := range p.Steps {
-		p.symmetric(a, 1, x.operand(false), x.operand(true), 0, a)
-		p.symmetric(b, c[2], a.operand(false), a.operand(false), c[1], a)
-		p.full(y, b, x, c[0])
-		x, y = y, x
+// set stores an element of a matrix of the workspace.
+func (p *NewtonSchulzPlan) set(m Matrix, i, j int, x float32) {
+	if p.BFloat16 {
+		x = roundBF16(x)
 	}
-	return x
-}
-
-// iterateGram takes the steps in Gram form. The result is in x or y.
-func (p *NewtonSchulzPlan) iterateGram(x, y Matrix, free scratch) Matrix {
-	r, q := free.matrix(x.Rows, x.Rows), free.matrix(x.Rows, x.Rows)
-	z, t := free.matrix(x.Rows, x.Rows), free.matrix(x.Rows, x.Rows)
-	first := true
-	for i, c := range p.Steps {
-		if first {
-			p.symmetric(r, 1, x.operand(false), x.operand(true), 0, r)
-		}
-		p.symmetric(z, c[2], r.operand(false), r.operand(false), c[1], r)
-		if first {
-			p.addIdentity(q, z, c[0])
-		} else {
-			p.symmetric(t, 1, q.operand(false), z.operand(false), c[0], q)
-			q, t = t, q
-		}
-		first = i+1 == len(p.Steps) || p.GramRestart && i+1 == GramRestartAfter
-		if first {
-			p.full(y, q, x, 0)
-			x, y = y, x
-			continue
-		}
-		p.symmetric(t, 1, r.operand(false), z.operand(false), c[0], r)
-		p.symmetric(r, 1, z.operand(false), t.operand(false), c[0], t)
-	}
-	return x
-}
-
-// symmetric sets D to alpha*A·B + beta*C, all symmetric.
-func (p *NewtonSchulzPlan) symmetric(d Matrix, alpha float32, a, b operand, beta float32, c Matrix) {
-	product{a, b, alpha, beta, c, true, p.BFloat16}.into(d)
-}
-
-// full sets Y to B·X + a*X.
-func (p *NewtonSchulzPlan) full(y, b, x Matrix, a float32) {
-	product{b.operand(false), x.operand(false), 1, a, x, false, p.BFloat16}.into(y)
-}
-
-// addIdentity sets Q to (Z + 0) + a*I.
-func (p *NewtonSchulzPlan) addIdentity(q, z Matrix, a float32) {
-	for i := range q.Rows {
-		for j := range q.Cols {
-			v := z.Data.F32[i*z.Stride+j] + 0
-			if i == j {
-				v += a
-			}
-			if p.BFloat16 {
-				v = roundBF16(v)
-			}
-			q.Data.F32[i*q.Stride+j] = v
-		}
-	}
-}
-
-// scratch is the workspace that is left.
-type scratch struct{ free []float32 }
-
-func (s *scratch) matrix(rows, cols int) Matrix {
-	m := Matrix{Floats{F32: s.free[:rows*cols]}, rows, cols, cols}
-	s.free = s.free[rows*cols:]
-	return m
+	m.Data.F32[i*m.Stride+j] = x
 }
 
 func (m Matrix) fill(x float32) {
@@ -269,5 +192,3 @@ func (m Matrix) assign(src operand) bool {
 	}
 	return ok
 }
-
-func roundBF16(x float32) float32 { return bf16.FromFloat32(x).Float32() }

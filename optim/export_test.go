@@ -1,0 +1,16 @@
+package optim
+
+import (
+	"bytes"
+
+	"github.com/lowbit-go/lowbit/internal/tensorfile"
+)
+
+// LoadBytes is Load of a file in memory.
+func (o *Optimizer) LoadBytes(content []byte) (map[string]string, error) {
+	f, err := tensorfile.Decode(bytes.NewReader(content), int64(len(content)), "memory")
+	if err != nil {
+		return nil, err
+	}
+	return o.load(f)
+}
