@@ -13,9 +13,9 @@ import (
 
 func TestHelpHasAnExample(t *testing.T) {
 	require.Contains(t, succeeds(t, "--help"), "Commands:")
-	for _, command := range []string{"quantize", "dequantize", "round", "inspect", "info", "verify"} {
+	for _, command := range []string{"train", "quantize", "dequantize", "round", "orthogonalize", "step", "inspect", "info", "verify"} {
 		help := succeeds(t, command, "--help")
-		require.Contains(t, help, "Example:\n\n    ", command)
+		require.Regexp(t, "Examples?:\n\n    ", help, command)
 		require.Contains(t, help, "lowbit "+command+" ")
 	}
 }
@@ -24,7 +24,7 @@ func TestUsage(t *testing.T) {
 	folder, in := small(t)
 	out := filepath.Join(folder, "out")
 	for words, args := range map[string][]string{
-		`expected one of "quantize"`:       {},
+		`expected one of "train"`:          {},
 		"unexpected argument frobnicate":   {"frobnicate"},
 		"unknown flag --colour":            {"info", "--colour"},
 		`expected "<in> <out>"`:            {"quantize", "--format", "nf4"},
@@ -66,6 +66,7 @@ var conversions = map[string][]string{
 	"double":       {"quantize", "--format", "nf4", "--layout", "bitsandbytes", "--double-quant"},
 	"dequantize":   {"dequantize"},
 	"round":        {"round", "--to", "bfloat16"},
+	"orthogonal":   {"orthogonalize"},
 }
 
 // inputOf returns a file that a conversion can read.

@@ -15,19 +15,11 @@ type progress struct {
 	visible     bool
 	start       time.Time
 	done, total int64
-	bytes       bool
 	text        string
 	bar         *progressbar.ProgressBar
 }
 
-func (e *env) progress(bytes int64) *progress {
-	p := e.progressOf(bytes)
-	p.bytes = true
-	return p
-}
-
-// progressOf is for jobs that count something else than bytes.
-func (e *env) progressOf(total int64) *progress {
+func (e *env) progress(total int64) *progress {
 	return &progress{w: e.stderr, visible: isTerminal(e.stderr), start: time.Now(), total: total}
 }
 
@@ -46,7 +38,7 @@ func (p *progress) add(n int64) {
 	}
 	if p.bar == nil {
 		p.bar = progressbar.NewOptions64(p.total,
-			progressbar.OptionSetWriter(p.w), progressbar.OptionShowBytes(p.bytes), progressbar.OptionSetDescription(p.text), progressbar.OptionClearOnFinish(),
+			progressbar.OptionSetWriter(p.w), progressbar.OptionSetDescription(p.text), progressbar.OptionClearOnFinish(),
 			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionFullWidth())
 	}
 	_ = p.bar.Set64(p.done)
