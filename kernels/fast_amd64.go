@@ -29,6 +29,10 @@ var fast = implementations{
 	scaleFloat32: avx2[ScaleFunc](scaleFloat32AVX2),
 	scaleBF16:    avx2[ScaleFunc](scaleBF16AVX2),
 
+	adamWFloat32: adamWFloat32AVX2,
+	adamWBF16:    adamWBF16AVX2,
+	adamW8bit:    adamW8bitAVX2,
+
 	gemmFloat32: avx2[GemmFunc](stripsAVX2.Gemm),
 	syrkFloat32: avx2[SyrkFunc](stripsAVX2.Syrk),
 }

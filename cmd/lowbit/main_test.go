@@ -68,6 +68,7 @@ var conversions = map[string][]string{
 	"double":       {"quantize", "--format", "nf4", "--layout", "bitsandbytes", "--double-quant"},
 	"dequantize":   {"dequantize"},
 	"round":        {"round", "--to", "bfloat16"},
+	"orthogonal":   {"orthogonalize"},
 }
 
 // inputOf returns a file that a conversion can read.

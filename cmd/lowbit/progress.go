@@ -18,20 +18,14 @@ type progress struct {
 	bar            *progressbar.ProgressBar
 }
 
-// progress is for a job on so many bytes.
-func (e *env) progress(bytes int64) *progress {
-	return newProgress(e.stderr, isTerminal(e.stderr), bytes, progressbar.OptionShowBytes(true))
-}
-
-// progressOf is for jobs that count something else than bytes.
-func (e *env) progressOf(total int64) *progress {
+func (e *env) progress(total int64) *progress {
 	return newProgress(e.stderr, isTerminal(e.stderr), total)
 }
 
-func newProgress(w io.Writer, visible bool, total int64, options ...progressbar.Option) *progress {
+func newProgress(w io.Writer, visible bool, total int64) *progress {
 	p := &progress{visible: visible, start: time.Now()}
-	p.bar = progressbar.NewOptions64(total, append(options, progressbar.OptionSetWriter(w), progressbar.OptionClearOnFinish(),
-		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionFullWidth())...)
+	p.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(w), progressbar.OptionClearOnFinish(),
+		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionFullWidth())
 	p.bar.StartWithoutRender()
 	return p
 }

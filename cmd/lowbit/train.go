@@ -2,11 +2,9 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/lowbit-go/lowbit/internal/lm"
-	"github.com/lowbit-go/lowbit/internal/tensorfile"
 )
 
 type trainCmd struct {
@@ -67,8 +65,10 @@ func (c *trainCmd) Run(e *env) error {
 			return err
 		}
 	}
-	if err := c.checkCheckpoint(); err != nil {
-		return err
+	if c.Checkpoint != "" {
+		if err := probe(c.Checkpoint, c.Force || sameFile(c.Checkpoint, c.Resume)); err != nil {
+			return err
+		}
 	}
 	folder, err := c.outFolder()
 	if err != nil {
@@ -145,34 +145,13 @@ func (c *trainCmd) newRuns(e *env, t *training, saved *trainState) ([]*trainRun,
 	return runs, nil
 }
 
-// checkCheckpoint finds out before any work whether a checkpoint can be written.
-func (c *trainCmd) checkCheckpoint() error {
-	if c.Checkpoint == "" {
-		return nil
-	}
-	w, err := tensorfile.Create(c.Checkpoint, nil, nil, c.Force || sameFile(c.Checkpoint, c.Resume))
-	if err != nil {
-		return err
-	}
-	return w.Abort()
-}
-
-func sameFile(a, b string) bool {
-	x, err := os.Stat(a)
-	if err != nil {
-		return false
-	}
-	y, err := os.Stat(b)
-	return err == nil && os.SameFile(x, y)
-}
-
 // trainAll trains run after run. An interrupt leaves a checkpoint where one is wanted.
 func (c *trainCmd) trainAll(e *env, runs []*trainRun) error {
 	steps := int64(0)
 	for _, r := range runs {
 		steps += r.training.steps - r.done()
 	}
-	bar := e.progressOf(steps)
+	bar := e.progress(steps)
 	defer bar.end()
 	for _, r := range runs {
 		err := r.train(e.ctx, bar)

@@ -139,13 +139,6 @@ func (c *trainCmd) settings(t *training) settings {
 	}
 }
 
-func or[T any](p *T, otherwise T) T {
-	if p == nil {
-		return otherwise
-	}
-	return *p
-}
-
 // flagNumber is a flag's value, nil where it was not given, and its range.
 type flagNumber struct {
 	flag  string

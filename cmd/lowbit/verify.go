@@ -95,7 +95,7 @@ func (c *verifyCmd) verify(e *env, trials []trial) error {
 	for _, t := range trials {
 		v.Operations = append(v.Operations, checks(t)...)
 	}
-	bar := e.progressOf(int64(len(v.Operations)) * int64(c.Cases))
+	bar := e.progress(int64(len(v.Operations)) * int64(c.Cases))
 	defer bar.end()
 	for _, check := range v.Operations {
 		for data := range fuzz.Cases(1) {
