@@ -29,13 +29,13 @@ loop1:
 	VMOVUPS   32(CX), Y3
 	VPSRLD    $0x10, Y3, Y4
 	VCMPPS    $0x03, Y3, Y3, Y5
-	VPAND     Y1, Y4, Y8
+	VPAND     Y1, Y4, Y7
 	VPADDD    Y0, Y3, Y3
-	VPADDD    Y3, Y8, Y8
-	VPSRLD    $0x10, Y8, Y8
+	VPADDD    Y3, Y7, Y7
+	VPSRLD    $0x10, Y7, Y7
 	VPOR      Y2, Y4, Y4
-	VPBLENDVB Y5, Y4, Y8, Y8
-	VPACKUSDW Y8, Y6, Y3
+	VPBLENDVB Y5, Y4, Y7, Y7
+	VPACKUSDW Y7, Y6, Y3
 	VPERMQ    $0xd8, Y3, Y3
 	VMOVDQU   Y3, (AX)
 	VMOVUPS   64(CX), Y3
@@ -50,17 +50,17 @@ loop1:
 	VMOVUPS   96(CX), Y3
 	VPSRLD    $0x10, Y3, Y4
 	VCMPPS    $0x03, Y3, Y3, Y5
-	VPAND     Y1, Y4, Y8
+	VPAND     Y1, Y4, Y7
 	VPADDD    Y0, Y3, Y3
-	VPADDD    Y3, Y8, Y8
-	VPSRLD    $0x10, Y8, Y8
+	VPADDD    Y3, Y7, Y7
+	VPSRLD    $0x10, Y7, Y7
 	VPOR      Y2, Y4, Y4
-	VPBLENDVB Y5, Y4, Y8, Y8
-	VPACKUSDW Y8, Y6, Y3
+	VPBLENDVB Y5, Y4, Y7, Y7
+	VPACKUSDW Y7, Y6, Y3
 	VPERMQ    $0xd8, Y3, Y3
 	VMOVDQU   Y3, 32(AX)
-	ADDQ      $0x80, CX
-	ADDQ      $0x40, AX
+	ADDQ      $0x00000080, CX
+	ADDQ      $0x00000040, AX
 	SUBQ      $0x20, DX
 	CMPQ      DX, $0x20
 	JAE       loop1
@@ -82,8 +82,8 @@ loop3:
 	VEXTRACTI128 $0x01, Y6, X3
 	VPACKUSDW    X3, X6, X3
 	VMOVDQU      X3, (AX)
-	ADDQ         $0x20, CX
-	ADDQ         $0x10, AX
+	ADDQ         $0x00000020, CX
+	ADDQ         $0x00000010, AX
 	SUBQ         $0x08, DX
 	CMPQ         DX, $0x08
 	JAE          loop3
@@ -93,19 +93,19 @@ done4:
 	JB   done6
 
 loop5:
-	VMOVSS    (CX), X7
-	VPSRLD    $0x10, Y7, Y3
-	VCMPPS    $0x03, Y7, Y7, Y4
-	VPAND     Y1, Y3, Y5
-	VPADDD    Y0, Y7, Y7
-	VPADDD    Y7, Y5, Y5
-	VPSRLD    $0x10, Y5, Y5
-	VPOR      Y2, Y3, Y3
-	VPBLENDVB Y4, Y3, Y5, Y5
-	VMOVD     X5, BX
+	VMOVSS    (CX), X3
+	VPSRLD    $0x10, Y3, Y4
+	VCMPPS    $0x03, Y3, Y3, Y5
+	VPAND     Y1, Y4, Y6
+	VPADDD    Y0, Y3, Y3
+	VPADDD    Y3, Y6, Y6
+	VPSRLD    $0x10, Y6, Y6
+	VPOR      Y2, Y4, Y4
+	VPBLENDVB Y5, Y4, Y6, Y6
+	VMOVD     X6, BX
 	MOVW      BX, (AX)
-	ADDQ      $0x04, CX
-	ADDQ      $0x02, AX
+	ADDQ      $0x00000004, CX
+	ADDQ      $0x00000002, AX
 	SUBQ      $0x01, DX
 	CMPQ      DX, $0x01
 	JAE       loop5
@@ -136,34 +136,34 @@ TEXT ·TruncateAVX2(SB), $0-48
 	JB           done8
 
 loop7:
-	VMOVUPS   (CX), Y2
+	VMOVUPS   (CX), Y1
+	VCMPPS    $0x03, Y1, Y1, Y2
+	VPAND     Y0, Y2, Y2
+	VPSRLD    $0x10, Y1, Y1
+	VPOR      Y2, Y1, Y1
+	VMOVUPS   32(CX), Y2
 	VCMPPS    $0x03, Y2, Y2, Y3
 	VPAND     Y0, Y3, Y3
 	VPSRLD    $0x10, Y2, Y2
 	VPOR      Y3, Y2, Y2
-	VMOVUPS   32(CX), Y3
-	VCMPPS    $0x03, Y3, Y3, Y4
-	VPAND     Y0, Y4, Y4
-	VPSRLD    $0x10, Y3, Y3
-	VPOR      Y4, Y3, Y3
-	VPACKUSDW Y3, Y2, Y2
-	VPERMQ    $0xd8, Y2, Y2
-	VMOVDQU   Y2, (AX)
-	VMOVUPS   64(CX), Y2
+	VPACKUSDW Y2, Y1, Y1
+	VPERMQ    $0xd8, Y1, Y1
+	VMOVDQU   Y1, (AX)
+	VMOVUPS   64(CX), Y1
+	VCMPPS    $0x03, Y1, Y1, Y2
+	VPAND     Y0, Y2, Y2
+	VPSRLD    $0x10, Y1, Y1
+	VPOR      Y2, Y1, Y1
+	VMOVUPS   96(CX), Y2
 	VCMPPS    $0x03, Y2, Y2, Y3
 	VPAND     Y0, Y3, Y3
 	VPSRLD    $0x10, Y2, Y2
 	VPOR      Y3, Y2, Y2
-	VMOVUPS   96(CX), Y3
-	VCMPPS    $0x03, Y3, Y3, Y4
-	VPAND     Y0, Y4, Y4
-	VPSRLD    $0x10, Y3, Y3
-	VPOR      Y4, Y3, Y3
-	VPACKUSDW Y3, Y2, Y2
-	VPERMQ    $0xd8, Y2, Y2
-	VMOVDQU   Y2, 32(AX)
-	ADDQ      $0x80, CX
-	ADDQ      $0x40, AX
+	VPACKUSDW Y2, Y1, Y1
+	VPERMQ    $0xd8, Y1, Y1
+	VMOVDQU   Y1, 32(AX)
+	ADDQ      $0x00000080, CX
+	ADDQ      $0x00000040, AX
 	SUBQ      $0x20, DX
 	CMPQ      DX, $0x20
 	JAE       loop7
@@ -173,16 +173,16 @@ done8:
 	JB   done10
 
 loop9:
-	VMOVUPS      (CX), Y2
-	VCMPPS       $0x03, Y2, Y2, Y3
-	VPAND        Y0, Y3, Y3
-	VPSRLD       $0x10, Y2, Y2
-	VPOR         Y3, Y2, Y2
-	VEXTRACTI128 $0x01, Y2, X1
-	VPACKUSDW    X1, X2, X1
-	VMOVDQU      X1, (AX)
-	ADDQ         $0x20, CX
-	ADDQ         $0x10, AX
+	VMOVUPS      (CX), Y1
+	VCMPPS       $0x03, Y1, Y1, Y2
+	VPAND        Y0, Y2, Y2
+	VPSRLD       $0x10, Y1, Y1
+	VPOR         Y2, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPACKUSDW    X2, X1, X2
+	VMOVDQU      X2, (AX)
+	ADDQ         $0x00000020, CX
+	ADDQ         $0x00000010, AX
 	SUBQ         $0x08, DX
 	CMPQ         DX, $0x08
 	JAE          loop9
@@ -199,8 +199,8 @@ loop11:
 	VPOR   Y2, Y1, Y1
 	VMOVD  X1, BX
 	MOVW   BX, (AX)
-	ADDQ   $0x04, CX
-	ADDQ   $0x02, AX
+	ADDQ   $0x00000004, CX
+	ADDQ   $0x00000002, AX
 	SUBQ   $0x01, DX
 	CMPQ   DX, $0x01
 	JAE    loop11
@@ -231,8 +231,8 @@ loop13:
 	VPMOVZXWD 48(CX), Y0
 	VPSLLD    $0x10, Y0, Y0
 	VMOVUPS   Y0, 96(AX)
-	ADDQ      $0x40, CX
-	ADDQ      $0x80, AX
+	ADDQ      $0x00000040, CX
+	ADDQ      $0x00000080, AX
 	SUBQ      $0x20, DX
 	CMPQ      DX, $0x20
 	JAE       loop13
@@ -245,8 +245,8 @@ loop15:
 	VPMOVZXWD (CX), Y0
 	VPSLLD    $0x10, Y0, Y0
 	VMOVUPS   Y0, (AX)
-	ADDQ      $0x10, CX
-	ADDQ      $0x20, AX
+	ADDQ      $0x00000010, CX
+	ADDQ      $0x00000020, AX
 	SUBQ      $0x08, DX
 	CMPQ      DX, $0x08
 	JAE       loop15
@@ -257,11 +257,11 @@ done16:
 
 loop17:
 	MOVWLZX (CX), BX
-	VMOVD   BX, X1
-	VPSLLD  $0x10, Y1, Y1
-	VMOVSS  X1, (AX)
-	ADDQ    $0x02, CX
-	ADDQ    $0x04, AX
+	VMOVD   BX, X0
+	VPSLLD  $0x10, Y0, Y0
+	VMOVSS  X0, (AX)
+	ADDQ    $0x00000002, CX
+	ADDQ    $0x00000004, AX
 	SUBQ    $0x01, DX
 	CMPQ    DX, $0x01
 	JAE     loop17

@@ -83,6 +83,14 @@ func TestRound(t *testing.T) {
 	}
 }
 
+// trials is a number of random trials, or a larger one where LOWBIT_ALL_PATTERNS is set.
+func trials(some, many int) int {
+	if stride() == 1 {
+		return many
+	}
+	return some
+}
+
 // stride is the distance of the bit patterns that a test over all of them takes: 1 where
 // LOWBIT_ALL_PATTERNS is set.
 func stride() uint64 {

@@ -45,6 +45,7 @@ type gemmInput struct {
 	c, a, b        kernels.Matrix
 	transA, transB bool
 	alpha, beta    float32
+	threads        int
 }
 
 func decodeGemm(op *kernels.Op[kernels.GemmFunc], in *input) *gemmInput {
@@ -55,6 +56,7 @@ func decodeGemm(op *kernels.Op[kernels.GemmFunc], in *input) *gemmInput {
 	g.b = in.transposed("B", k, n, g.transB, inBF16)
 	g.c = in.matrix("C", m, n, inBF16 && in.chance(2))
 	g.alpha, g.beta = in.factors()
+	g.threads = pick(in, []int{1, 2, 3})
 	return g
 }
 
@@ -74,7 +76,7 @@ func (in *input) factors() (alpha, beta float32) {
 
 func (g *gemmInput) run(gemm kernels.GemmFunc, mem memory) (o output) {
 	c, a, b := placeMatrix(mem, g.c), placeMatrix(mem, g.a), placeMatrix(mem, g.b)
-	gemm(c, a, g.transA, b, g.transB, g.alpha, g.beta)
+	gemm(c, a, g.transA, b, g.transB, g.alpha, g.beta, g.threads)
 	o.floats("C", c.Data)
 	if a.Data.BF16 != nil {
 		o[0].bound = g.bounds(c)
@@ -148,6 +150,7 @@ func isSubnormal(x float64) bool { return x != 0 && x < smallestNormal }
 type syrkInput struct {
 	c, a        kernels.Matrix
 	alpha, beta float32
+	threads     int
 }
 
 func decodeSyrk(op *kernels.Op[kernels.SyrkFunc], in *input) *syrkInput {
@@ -155,12 +158,13 @@ func decodeSyrk(op *kernels.Op[kernels.SyrkFunc], in *input) *syrkInput {
 	inBF16 := op == kernels.OpSyrkBF16
 	s := &syrkInput{a: in.matrix("A", n, k, inBF16), c: in.matrix("C", n, n, inBF16 && in.chance(2))}
 	s.alpha, s.beta = in.factors()
+	s.threads = pick(in, []int{1, 2, 3})
 	return s
 }
 
 func (s *syrkInput) run(syrk kernels.SyrkFunc, mem memory) (o output) {
 	c, a := placeMatrix(mem, s.c), placeMatrix(mem, s.a)
-	syrk(c, a, s.alpha, s.beta)
+	syrk(c, a, s.alpha, s.beta, s.threads)
 	o.floats("C", c.Data)
 	if a.Data.BF16 != nil {
 		o[0].bound = s.bounds(c)

@@ -188,7 +188,7 @@ func TestBounds(t *testing.T) {
 // than the reference, and one that is wrong.
 func TestTolerances(t *testing.T) {
 	gemm := func(lastFactor float64) kernels.GemmFunc {
-		return func(c, a kernels.Matrix, transA bool, b kernels.Matrix, transB bool, alpha, beta float32) {
+		return func(c, a kernels.Matrix, transA bool, b kernels.Matrix, transB bool, alpha, beta float32, _ int) {
 			depth := a.Cols
 			if transA {
 				depth = a.Rows

@@ -9,9 +9,15 @@ import (
 	"github.com/lowbit-go/lowbit/bf16"
 	"github.com/lowbit-go/lowbit/internal/cpufeature"
 	"github.com/lowbit-go/lowbit/internal/race"
+	"github.com/lowbit-go/lowbit/kernels/reference"
 )
 
 var fast = implementations{
+	quantizeDynamic8:         avx2[QuantizeFunc](quantizeAVX2),
+	quantizeDynamic8Unsigned: avx2[QuantizeFunc](quantizeAVX2),
+	quantize8:                avx2[QuantizeFunc](quantizeAVX2),
+	dequantize8:              avx2[DequantizeFunc](dequantizeAVX2),
+
 	round:      avx2[RoundFunc](roundAVX2),
 	truncate:   avx2[RoundFunc](truncateAVX2),
 	stochastic: avx2[StochasticFunc](stochasticAVX2),
@@ -22,6 +28,9 @@ var fast = implementations{
 	normBF16:     avx2[ChunkSumsFunc](normBF16AVX2),
 	scaleFloat32: avx2[ScaleFunc](scaleFloat32AVX2),
 	scaleBF16:    avx2[ScaleFunc](scaleBF16AVX2),
+
+	gemmFloat32: avx2[GemmFunc](stripsAVX2.Gemm),
+	syrkFloat32: avx2[SyrkFunc](stripsAVX2.Syrk),
 }
 
 // avx2 is the list of implementations of a row that has one for AVX2.
@@ -31,6 +40,26 @@ func avx2[F any](f F) []Impl[F] {
 
 func uint16s(x []bf16.BF16) []uint16 {
 	return unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(x))), len(x))
+}
+
+// quantizeAVX2 searches in cells, which all tables have but those whose codes do not
+// increase with their values or whose thresholds are too close.
+func quantizeAVX2(codes []uint8, scales, x []float32, f Format) (poisoned int) {
+	cells := f.Codebook.Cells()
+	if cells == nil {
+		return reference.Quantize(codes, scales, x, f)
+	}
+	race.Write(codes)
+	race.Write(scales)
+	race.Read(x)
+	return amd64.QuantizeAVX2(codes, scales, x, f.Block, f.ScaleDivisor(), cells)
+}
+
+func dequantizeAVX2(dst []float32, codes []uint8, scales []float32, f Format) {
+	race.Write(dst)
+	race.Read(codes)
+	race.Read(scales)
+	amd64.DequantizeAVX2(dst, codes, scales, f.Block, f.Codebook.Table())
 }
 
 func roundAVX2(dst []bf16.BF16, src []float32) {

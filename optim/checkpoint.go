@@ -18,6 +18,7 @@ const (
 	checkpointVersion = 1
 	checkpointKey     = "lowbit.optimizer" // of the file's metadata
 	checksumTensor    = "sha256"
+	maxSteps          = 1 << 62 // so that counting on never overflows
 )
 
 // SaveOptions are what a checkpoint holds beside the optimizer's state.
@@ -46,12 +47,16 @@ type checkpointParameter struct {
 }
 
 // Save writes the optimizer's state to a safetensors file, from which Load resumes bit for
-// bit. The file appears whole, replacing one of that name, or not at all.
-func (o *Optimizer) Save(path string, options SaveOptions) (err error) {
+// bit. The file appears whole, replacing one of that name, or not at all. Accumulated
+// gradients are not part of it: saving between Accumulate and Step is an error.
+func (o *Optimizer) Save(path string, options SaveOptions) error {
 	for _, p := range o.params {
 		if p.hasSums {
 			return p.errorf("gradients of micro-batches are accumulated, want a Step before a checkpoint")
 		}
+	}
+	if _, taken := options.Metadata[checkpointKey]; taken {
+		return fmt.Errorf("optim: metadata key %s is the checkpoint's own, want another", checkpointKey)
 	}
 	description, err := json.Marshal(o.describe())
 	if err != nil {
@@ -85,8 +90,13 @@ func (o *Optimizer) Save(path string, options SaveOptions) (err error) {
 }
 
 // Load continues from a checkpoint that was saved with the same representation of the
-// state and the same parameters. Where it holds weights, they are restored too. It
-// returns the metadata that Save was given. A failed load changes nothing.
+// state and the same parameters, in any order. Where it holds weights, they are restored
+// too, in place. It returns the metadata that Save was given.
+//
+// A checkpoint of another representation, with other parameters, shapes, roles or
+// precisions, of which a byte was altered, or that is no checkpoint, is an error that names
+// what the file holds and what was wanted. A failed load changes nothing: the state is read
+// into memory of its own first.
 func (o *Optimizer) Load(path string) (metadata map[string]string, err error) {
 	f, err := tensorfile.Open(path)
 	if err != nil {
@@ -97,30 +107,41 @@ func (o *Optimizer) Load(path string) (metadata map[string]string, err error) {
 }
 
 func (o *Optimizer) load(f *tensorfile.File) (map[string]string, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
 	saved, err := parseCheckpoint(f)
 	if err != nil {
 		return nil, err
 	}
-	if err := o.checkSaved(f, saved); err != nil {
-		return nil, err
-	}
-	loaded, err := o.emptyCopy()
+	params, err := o.match(f, saved)
 	if err != nil {
 		return nil, err
 	}
-	_, weights := f.Tensor("weight/" + firstName(saved))
+	weights := len(params) > 0 && holds(f, weightName(params[0]))
+	loaded, err := o.empty(params, weights)
+	if err != nil {
+		return nil, err
+	}
 	if err := readPieces(f, loaded.pieces(weights)); err != nil {
 		return nil, err
 	}
-	for i, p := range o.params {
+	for i, p := range params {
 		p.moments, p.step, p.hasSums = loaded.params[i].moments, saved.Parameters[i].Step, false
-		copy(p.Weights.F32, loaded.params[i].Weights.F32)
-		copy(p.Weights.BF16, loaded.params[i].Weights.BF16)
+		if weights {
+			copy(p.Weights.F32, loaded.params[i].Weights.F32)
+			copy(p.Weights.BF16, loaded.params[i].Weights.BF16)
+		}
 	}
 	o.step = saved.Step
 	metadata := maps.Clone(f.Metadata)
 	delete(metadata, checkpointKey)
 	return metadata, nil
+}
+
+func holds(f *tensorfile.File, tensor string) bool {
+	_, ok := f.Tensor(tensor)
+	return ok
 }
 
 func parseCheckpoint(f *tensorfile.File) (*checkpoint, error) {
@@ -143,42 +164,53 @@ func parseCheckpoint(f *tensorfile.File) (*checkpoint, error) {
 	if err := decoder.Decode(saved); err != nil {
 		return nil, fmt.Errorf("%s: %s: %w", f.Path, checkpointKey, err)
 	}
-	if saved.Step < 0 {
-		return nil, fmt.Errorf("%s: the checkpoint's step is %d, want 0 or more", f.Path, saved.Step)
+	if saved.Step < 0 || saved.Step > maxSteps {
+		return nil, fmt.Errorf("%s: the checkpoint's step is %d, want 0 to 2^62", f.Path, saved.Step)
 	}
 	return saved, nil
 }
 
-// checkSaved refuses a checkpoint of another representation or of other parameters.
-func (o *Optimizer) checkSaved(f *tensorfile.File, saved *checkpoint) error {
-	want := o.describe()
-	if saved.Representation != want.Representation {
-		return fmt.Errorf("%s: checkpoint holds %s, the configuration asks for %s", f.Path, saved.Representation, want.Representation)
+// match refuses a checkpoint of another representation or of other parameters. It returns
+// the optimizer's parameters in the checkpoint's order.
+func (o *Optimizer) match(f *tensorfile.File, saved *checkpoint) ([]*parameter, error) {
+	bad := func(format string, args ...any) ([]*parameter, error) {
+		return nil, fmt.Errorf("%s: "+format, append([]any{f.Path}, args...)...)
 	}
-	if saved.Seed != want.Seed && o.usesSeed() {
-		return fmt.Errorf("%s: checkpoint holds seed %d, the configuration asks for seed %d", f.Path, saved.Seed, want.Seed)
+	if want := o.config.representation(); saved.Representation != want {
+		return bad("checkpoint holds %s, the configuration asks for %s", saved.Representation, want)
 	}
-	for i, w := range want.Parameters {
-		if i >= len(saved.Parameters) {
-			return fmt.Errorf("%s: checkpoint lacks parameter %q", f.Path, w.Name)
+	if saved.Seed != o.common.Seed && o.usesSeed() {
+		return bad("checkpoint holds seed %d, the configuration asks for seed %d", saved.Seed, o.common.Seed)
+	}
+	left := map[string]*parameter{}
+	for _, p := range o.params {
+		left[p.Name] = p
+	}
+	var params []*parameter
+	for _, s := range saved.Parameters {
+		p := left[s.Name]
+		if p == nil {
+			return bad("checkpoint holds parameter %q, which the model lacks", s.Name)
 		}
-		s := saved.Parameters[i]
+		delete(left, s.Name)
+		params = append(params, p)
+		want := p.describe()
 		switch {
-		case s.Name != w.Name:
-			return fmt.Errorf("%s: checkpoint holds parameter %q where the model has %q", f.Path, s.Name, w.Name)
-		case !slices.Equal(s.Shape, w.Shape):
-			return fmt.Errorf("%s: parameter %q: checkpoint holds shape %v, the model has %v", f.Path, w.Name, s.Shape, w.Shape)
-		case s.Role != w.Role || s.Optimizer != w.Optimizer || s.Precision != w.Precision:
-			return fmt.Errorf("%s: parameter %q: checkpoint holds %s %s %s, the configuration asks for %s %s %s",
-				f.Path, w.Name, s.Role, s.Optimizer, s.Precision, w.Role, w.Optimizer, w.Precision)
+		case !slices.Equal(s.Shape, want.Shape):
+			return bad("parameter %q: checkpoint holds shape %v, the model has %v", s.Name, s.Shape, want.Shape)
+		case s.Role != want.Role || s.Optimizer != want.Optimizer || s.Precision != want.Precision:
+			return bad("parameter %q: checkpoint holds %s %s %s, the configuration asks for %s %s %s",
+				s.Name, s.Role, s.Optimizer, s.Precision, want.Role, want.Optimizer, want.Precision)
 		case s.Step < 0 || s.Step > saved.Step:
-			return fmt.Errorf("%s: parameter %q: step %d, want 0 to %d", f.Path, w.Name, s.Step, saved.Step)
+			return bad("parameter %q: step %d, want 0 to %d", s.Name, s.Step, saved.Step)
 		}
 	}
-	if n := len(want.Parameters); len(saved.Parameters) > n {
-		return fmt.Errorf("%s: checkpoint holds parameter %q, which the model lacks", f.Path, saved.Parameters[n].Name)
+	for _, p := range o.params {
+		if left[p.Name] != nil {
+			return bad("checkpoint lacks parameter %q", p.Name)
+		}
 	}
-	return nil
+	return params, nil
 }
 
 func (o *Optimizer) usesSeed() bool {
@@ -186,23 +218,20 @@ func (o *Optimizer) usesSeed() bool {
 	return o.common.WeightRounding == "stochastic" || ok && c.MomentsRounding == "stochastic"
 }
 
-// emptyCopy is an optimizer of the same configuration with memory of its own.
-func (o *Optimizer) emptyCopy() (*Optimizer, error) {
-	params := make([]Param, len(o.params))
-	for i, p := range o.params {
+// empty is an optimizer of the same configuration that keeps these parameters' states in
+// memory of its own, and their weights too if asked to.
+func (o *Optimizer) empty(parameters []*parameter, weights bool) (*Optimizer, error) {
+	params := make([]Param, len(parameters))
+	for i, p := range parameters {
 		params[i] = *p.Param
 		params[i].Gradients = kernels.Floats{}
-		params[i].Weights.F32 = slices.Clone(p.Weights.F32)
-		params[i].Weights.BF16 = slices.Clone(p.Weights.BF16)
+		if weights && p.narrow {
+			params[i].Weights = kernels.BF16s(make([]uint16, p.n))
+		} else if weights {
+			params[i].Weights = kernels.Float32s(make([]float32, p.n))
+		}
 	}
 	return New(o.config, params)
-}
-
-func firstName(saved *checkpoint) string {
-	if len(saved.Parameters) == 0 {
-		return ""
-	}
-	return saved.Parameters[0].Name
 }
 
 func (o *Optimizer) describe() checkpoint {
@@ -212,12 +241,15 @@ func (o *Optimizer) describe() checkpoint {
 		Config: config, Step: o.step, Seed: o.common.Seed,
 	}
 	for _, p := range o.params {
-		optimizer := "adamw"
-		if p.muon {
-			optimizer = "muon"
-		}
-		shape := append([]int64{}, p.Shape...)
-		c.Parameters = append(c.Parameters, checkpointParameter{p.Name, shape, p.role, optimizer, p.storage.String(), p.step})
+		c.Parameters = append(c.Parameters, p.describe())
+	}
+	return c
+}
+
+func (p *parameter) describe() checkpointParameter {
+	c := checkpointParameter{p.Name, append([]int64{}, p.Shape...), p.role, "adamw", p.storage.String(), p.step}
+	if p.muon {
+		c.Optimizer = "muon"
 	}
 	return c
 }
@@ -277,11 +309,13 @@ func (o *Optimizer) pieces(weights bool) []piece {
 	}
 	if weights {
 		for _, p := range o.params {
-			pieces = append(pieces, piece{StateTensor{Kind: "weight", F32: p.Weights.F32, BF16: p.Weights.BF16}, "weight/" + p.Name, p.Shape})
+			pieces = append(pieces, piece{StateTensor{Kind: "weight", F32: p.Weights.F32, BF16: p.Weights.BF16}, weightName(p), p.Shape})
 		}
 	}
 	return pieces
 }
+
+func weightName(p *parameter) string { return "weight/" + p.Name }
 
 func (o *Optimizer) codebooks() []*codebook.Codebook {
 	var books []*codebook.Codebook
@@ -324,7 +358,7 @@ func readPieces(f *tensorfile.File, pieces []piece) error {
 		if !ok {
 			return fmt.Errorf("%s: checkpoint lacks tensor %q", f.Path, w.Name)
 		}
-		if t.DType != w.DType || !slices.Equal(t.Shape, w.Shape) && len(t.Shape)+len(w.Shape) > 0 {
+		if t.DType != w.DType || !slices.Equal(t.Shape, w.Shape) {
 			return fmt.Errorf("%s: tensor %q is %s %v, want %s %v", f.Path, w.Name, t.DType, t.Shape, w.DType, w.Shape)
 		}
 	}

@@ -39,7 +39,7 @@ func (*cpu) adamW(p *parameter, s *kernels.AdamWScalars) (kernels.Counts, bool, 
 // muon steps a stack of matrices. Nothing is stored before the orthogonalised direction is
 // known to be finite or its going on is wanted.
 func (e *cpu) muon(p *parameter, s *muonStep) (kernels.Counts, bool, error) {
-	n, shape := p.elements(), p.shape
+	n, shape := p.n, p.shape
 	if n == 0 {
 		return kernels.Counts{}, false, nil
 	}

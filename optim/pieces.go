@@ -4,9 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"math"
+	"unsafe"
 
-	"github.com/lowbit-go/lowbit/bf16"
 	"github.com/lowbit-go/lowbit/internal/tensorfile"
 )
 
@@ -28,38 +27,27 @@ func (t StateTensor) dtype() tensorfile.DType {
 
 // encode writes the tensor's bytes from off on, little-endian.
 func (t StateTensor) encode(dst []byte, off int64) {
-	copy(dst, t.U8[min(off, int64(len(t.U8))):])
-	for i := range elements(t.F32, off, 4, dst) {
-		binary.LittleEndian.PutUint32(dst[4*i:], math.Float32bits(t.F32[off/4+int64(i)]))
-	}
-	for i := range elements(t.BF16, off, 2, dst) {
-		binary.LittleEndian.PutUint16(dst[2*i:], uint16(t.BF16[off/2+int64(i)]))
-	}
-	for i := range elements(t.U16, off, 2, dst) {
-		binary.LittleEndian.PutUint16(dst[2*i:], t.U16[off/2+int64(i)])
-	}
+	_, _ = binary.Encode(dst, binary.LittleEndian, t.elements(off, int64(len(dst)))) // sizes fit
 }
 
 // decode is the reverse of encode.
 func (t StateTensor) decode(src []byte, off int64) {
-	copy(t.U8[min(off, int64(len(t.U8))):], src)
-	for i := range elements(t.F32, off, 4, src) {
-		t.F32[off/4+int64(i)] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
-	}
-	for i := range elements(t.BF16, off, 2, src) {
-		t.BF16[off/2+int64(i)] = bf16.BF16(binary.LittleEndian.Uint16(src[2*i:]))
-	}
-	for i := range elements(t.U16, off, 2, src) {
-		t.U16[off/2+int64(i)] = binary.LittleEndian.Uint16(src[2*i:])
-	}
+	_, _ = binary.Decode(src, binary.LittleEndian, t.elements(off, int64(len(src))))
 }
 
-// elements is how many elements of a slice that holds the tensor some bytes from off on are.
-func elements[T any](slice []T, off, size int64, bytes []byte) int {
-	if slice == nil {
-		return 0
+// elements is the slice of the elements that have n bytes from off on.
+func (t StateTensor) elements(off, n int64) any {
+	switch {
+	case t.BF16 != nil:
+		patterns := unsafe.Slice((*uint16)(unsafe.SliceData(t.BF16)), len(t.BF16)) // encoding/binary is fast for plain types
+		return patterns[off/2 : (off+n)/2]
+	case t.U16 != nil:
+		return t.U16[off/2 : (off+n)/2]
+	case t.U8 != nil:
+		return t.U8[off : off+n]
+	default:
+		return t.F32[off/4 : (off+n)/4]
 	}
-	return len(bytes) / int(size)
 }
 
 // checkValues compares bytes of a file with the tensor's own.

@@ -6,7 +6,6 @@ import (
 	"os"
 
 	"github.com/mmcloughlin/avo/build"
-	"github.com/mmcloughlin/avo/pass"
 	"github.com/mmcloughlin/avo/printer"
 )
 
@@ -17,6 +16,11 @@ var files = []struct {
 	{"round_avx2", roundAVX2},
 	{"stochastic_avx2", stochasticAVX2},
 	{"sums_avx2", sumsAVX2},
+	{"quantize_avx2", quantizeAVX2},
+	{"dequantize_avx2", dequantizeAVX2},
+	{"adamw_float32_avx2", adamWFloat32AVX2},
+	{"adamw_bf16_avx2", adamWBF16AVX2},
+	{"adamw_8bit_avx2", adamW8bitAVX2},
 }
 
 func main() {
@@ -36,7 +40,7 @@ func write(name string, generate func(*generator)) error {
 	if err != nil {
 		return err
 	}
-	if err := pass.Compile.Execute(file); err != nil {
+	if err := compile.Execute(file); err != nil {
 		return err
 	}
 	config := printer.Config{Name: "the module in _asm", Pkg: "amd64"}

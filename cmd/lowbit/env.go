@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"runtime"
 
 	"github.com/lowbit-go/lowbit/kernels"
 )
@@ -43,6 +45,28 @@ func (t threadCount) Validate() error {
 }
 
 func (t threadCount) limit() kernels.Threads { return kernels.Threads(t) }
+
+// use makes the whole process keep to the limit until restore is called.
+func (t threadCount) use() (restore func()) {
+	before := runtime.GOMAXPROCS(0)
+	if t > 0 {
+		runtime.GOMAXPROCS(min(int(t), before))
+	}
+	return func() { runtime.GOMAXPROCS(before) }
+}
+
+// or is what a flag was set to, or otherwise.
+func or[T any](flag *T, otherwise T) T {
+	if flag == nil {
+		return otherwise
+	}
+	return *flag
+}
+
+// warn prints a line that is no error.
+func (e *env) warn(format string, args ...any) {
+	fmt.Fprintln(e.stderr, "lowbit: warning:", oneLine(fmt.Sprintf(format, args...)))
+}
 
 // scratch holds the buffers of one piece.
 type scratch struct {

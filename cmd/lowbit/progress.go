@@ -15,6 +15,7 @@ type progress struct {
 	visible     bool
 	start       time.Time
 	done, total int64
+	text        string
 	bar         *progressbar.ProgressBar
 }
 
@@ -22,14 +23,22 @@ func (e *env) progress(total int64) *progress {
 	return &progress{w: e.stderr, visible: isTerminal(e.stderr), start: time.Now(), total: total}
 }
 
-func (p *progress) add(bytes int64) {
-	p.done += bytes
+// describe says what is being done.
+func (p *progress) describe(text string) {
+	p.text = text
+	if p.bar != nil {
+		p.bar.Describe(text)
+	}
+}
+
+func (p *progress) add(n int64) {
+	p.done += n
 	if !p.visible || time.Since(p.start) < time.Second {
 		return
 	}
 	if p.bar == nil {
 		p.bar = progressbar.NewOptions64(p.total,
-			progressbar.OptionSetWriter(p.w), progressbar.OptionShowBytes(true), progressbar.OptionClearOnFinish(),
+			progressbar.OptionSetWriter(p.w), progressbar.OptionSetDescription(p.text), progressbar.OptionClearOnFinish(),
 			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionFullWidth())
 	}
 	_ = p.bar.Set64(p.done)
@@ -39,6 +48,7 @@ func (p *progress) add(bytes int64) {
 func (p *progress) end() {
 	if p.bar != nil {
 		_ = p.bar.Clear()
+		p.bar = nil
 	}
 }
 

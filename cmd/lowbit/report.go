@@ -41,6 +41,8 @@ type record struct {
 	RMSError        number `json:"rms_error"`
 	NonFiniteBlocks int64  `json:"nonfinite_blocks"`
 
+	*matrices // of orthogonalize
+
 	copied, measured bool
 }
 
@@ -108,10 +110,12 @@ func (r *record) errorTexts() []string {
 	}
 	texts := []string{}
 	for _, n := range []number{r.MaxAbsError, r.MeanAbsError, r.RMSError} {
-		texts = append(texts, strconv.FormatFloat(float64(n), 'g', 4, 64))
+		texts = append(texts, errorText(n))
 	}
 	return texts
 }
+
+func errorText(n number) string { return strconv.FormatFloat(float64(n), 'g', 4, 64) }
 
 func (e *env) printJSON(v any) error {
 	encoder := json.NewEncoder(e.stdout)

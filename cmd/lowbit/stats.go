@@ -10,22 +10,24 @@ type errorStats struct {
 }
 
 func (s *errorStats) add(want, got []float32) {
-	s.n += int64(len(want))
+	largest, sum, squares := s.max, s.sum, s.squares
 	for i, x := range want {
 		y := got[i]
-		if x == y || x != x && y != y {
-			continue
-		}
 		d := math.Abs(float64(x) - float64(y))
-		s.max = math.Max(s.max, d)
-		s.sum += d
-		s.squares += float64(d * d)
+		if d != d && (x == y || x != x && y != y) {
+			d = 0
+		}
+		largest = max(largest, d)
+		sum += d
+		squares += float64(d * d)
 	}
+	s.n += int64(len(want))
+	s.max, s.sum, s.squares = largest, sum, squares
 }
 
 func (s *errorStats) merge(other errorStats) {
 	s.n += other.n
-	s.max = math.Max(s.max, other.max)
+	s.max = max(s.max, other.max)
 	s.sum += other.sum
 	s.squares += other.squares
 }

@@ -1,5 +1,7 @@
 package reference
 
+import "github.com/lowbit-go/lowbit/bf16"
+
 // Matrix is a row-major view: element (i, j) is Data.At(i*Stride + j).
 type Matrix struct {
 	Data               Floats
@@ -20,6 +22,13 @@ func Gemm(c, a Matrix, transA bool, b Matrix, transB bool, alpha, beta float32) 
 	product{a: a.operand(transA), b: b.operand(transB), alpha: alpha, beta: beta, c: c}.into(c)
 }
 
+// GemmPairs is Gemm in the way of the bf16 dot product instruction VDPBF16PS: of each pair
+// k = 2i, 2i+1 the odd element is added before the even one, and subnormal operands and
+// sums count as zero. It takes the same operands and epilogue.
+func GemmPairs(c, a Matrix, transA bool, b Matrix, transB bool, alpha, beta float32) {
+	product{a: a.operand(transA), b: b.operand(transB), alpha: alpha, beta: beta, c: c, pairs: true}.into(c)
+}
+
 // Syrk sets C to alpha*A·Aᵀ + beta*C as Gemm does, but computes only the elements on and
 // above the diagonal and mirrors them: below the diagonal C is written, not read.
 //
@@ -34,9 +43,8 @@ type product struct {
 	alpha, beta float32
 	c           Matrix
 	symmetric   bool // the elements on and above the diagonal are computed and mirrored
-	// bfloat16 rounds the result to bf16, whatever it is stored in, and adds pairs of
-	// products in the order of the bf16 dot instructions, the odd one first.
-	bfloat16 bool
+	pairs       bool // as GemmPairs
+	bfloat16    bool // the result is rounded to bf16, whatever it is stored in
 }
 
 // operand is a matrix or its transpose: element (i, j) is data.At(i*rowStep + j*colStep).
@@ -83,16 +91,14 @@ func (p product) tile(d Matrix, i0, j0 int) {
 		depth := min(tileDepth, p.a.cols-k0)
 		for k := range depth {
 			for j := range cols {
-				panel[k][j] = float64(p.b.at(k0+k, j0+j))
+				panel[k][j] = p.load(p.b, k0+k, j0+j)
 			}
 		}
 		for i := range rows {
 			first := p.first(i0+i, j0)
 			for k := range depth {
-				if p.bfloat16 && k|1 < depth {
-					k ^= 1 // the odd element of a pair comes first
-				}
-				fmaRow(acc[i][first:cols], float64(p.a.at(i0+i, k0+k)), panel[k][first:cols])
+				k = p.order(k, depth)
+				fmaRow(acc[i][first:cols], p.load(p.a, i0+i, k0+k), panel[k][first:cols], p.pairs)
 			}
 		}
 	}
@@ -101,6 +107,22 @@ func (p product) tile(d Matrix, i0, j0 int) {
 			p.store(d, i0+i, j0+j, float32(acc[i][j]))
 		}
 	}
+}
+
+func (p product) load(o operand, i, j int) float64 {
+	x := o.at(i, j)
+	if p.pairs {
+		x = flushSubnormal(x)
+	}
+	return float64(x)
+}
+
+// order is the k that comes at some place of a block; tileDepth is even.
+func (p product) order(place, depth int) int {
+	if p.pairs && place^1 < depth {
+		return place ^ 1
+	}
+	return place
 }
 
 // first is the first element of a row that is computed in a tile from column j0.
@@ -124,3 +146,5 @@ func (p product) store(d Matrix, i, j int, acc float32) {
 		d.Data.set(j*d.Stride+i, x, draw{})
 	}
 }
+
+func roundBF16(x float32) float32 { return bf16.FromFloat32(x).Float32() }

@@ -1,6 +1,7 @@
 package reference
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -116,12 +117,7 @@ func plainNewtonSchulz(m Matrix, plan NewtonSchulzPlan) Matrix {
 		if beta != 0 {
 			d = c.clone()
 		}
-		orderedGemm(d, a, b, alpha, beta, func(k int) int {
-			if plan.BFloat16 && k|1 < a.Cols {
-				return k ^ 1 // of a pair, the odd one first
-			}
-			return k
-		})
+		plainGemm(d, a, b, alpha, beta, plan.BFloat16)
 		return round(d)
 	}
 	symmetric := func(alpha float32, a, b Matrix, beta float32, c Matrix) Matrix {
@@ -172,7 +168,7 @@ func plainNewtonSchulz(m Matrix, plan NewtonSchulzPlan) Matrix {
 func TestNewtonSchulzIsThePlainLoop(t *testing.T) {
 	var shapes [][2]int
 	for n := 1; n <= 33; n++ {
-		shapes = append(shapes, [2]int{n, 34 - n}, [2]int{n, n}, [2]int{5, n})
+		shapes = append(shapes, [2]int{n, 34 - n}, [2]int{n, n})
 	}
 	shapes = append(shapes, [2]int{4, 8}, [2]int{8, 4}, [2]int{40, 70}, [2]int{65, 33})
 	for name, plan := range jordan.variants() {
@@ -397,7 +393,7 @@ func TestNewtonSchulzTallIsWideTransposed(t *testing.T) {
 
 func TestNewtonSchulzOnStridedViews(t *testing.T) {
 	for name, plan := range jordan.variants() {
-		for _, s := range [][2]int{{5, 9}, {9, 5}, {70, 66}} {
+		for _, s := range [][2]int{{5, 9}, {9, 5}, {35, 33}} {
 			for _, bfloat16 := range []bool{false, true} {
 				view := gaussian(s[0], s[1], 3, bfloat16, 12)
 				dense := view.transpose().transpose()
@@ -500,6 +496,39 @@ func TestNewtonSchulzNormalization(t *testing.T) {
 				continue
 			}
 			require.InDelta(t, float64(x)/c.divisor, float64(y.Data.F32[i]), 1e-7, c.name)
+		}
+	}
+}
+
+// A step of torch.optim.Muon with lr 0.02, weight decay 0.1 and nesterov momentum 0.95:
+// p*(1 - lr*wd) - lr*scale*O(u). It ran on VDPBF16PS, so the order of GemmPairs gives its
+// bits; what is left is the rounding of the weights.
+func TestNewtonSchulzAgainstTorch(t *testing.T) {
+	const lr, decay, momentum = 0.02, 0.1, 0.95
+	plan := jordan.plan()
+	plan.Eps, plan.EpsFloor, plan.ParityNorm, plan.BFloat16 = 1e-7, true, true, true
+	contract := jordan.plan()
+	set := golden.Open(t, "torch_muon_original")
+	for _, name := range []string{"w", "tall"} {
+		shape := set.Shape("p0." + name)
+		rows, cols := int(shape[0]), int(shape[1])
+		scale := math.Sqrt(max(1, float64(rows)/float64(cols)))
+		for step := 1; set.Has(fmt.Sprintf("p%d.%s", step, name)); step++ {
+			tensor := func(kind string, step int) []float32 { return set.F32(fmt.Sprintf("%s%d.%s", kind, step, name)) }
+			before, after, gradient, buffer := tensor("p", step-1), tensor("p", step), tensor("g", step), tensor("buf", step)
+			u := Matrix{newFloats(rows*cols, false), rows, cols, cols}
+			for i := range u.Data.F32 {
+				u.Data.F32[i] = buffer[i] - (buffer[i]-gradient[i])*(1-momentum)
+			}
+			for bound, plan := range map[float64]NewtonSchulzPlan{1e-4: plan, 0.1: contract} {
+				worst, largest := 0.0, 0.0
+				for i, o := range orthogonalize(t, u, plan).Data.F32 {
+					got := float64(before[i])*(1-lr*decay) - lr*scale*float64(o)
+					worst = max(worst, math.Abs(got-float64(after[i])))
+					largest = max(largest, math.Abs(float64(after[i]-before[i])))
+				}
+				require.LessOrEqual(t, worst, bound*largest, "%s step %d", name, step)
+			}
 		}
 	}
 }
