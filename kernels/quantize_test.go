@@ -118,11 +118,11 @@ func TestBitsandbytesNestedScales(t *testing.T) {
 
 func TestGoldenRounding(t *testing.T) {
 	set := golden.Open(t, "rounding")
-	x, narrow := []float32{}, []uint16{}
+	x := []float32{}
 	for _, bits := range set.I32("bits") {
 		x = append(x, math.Float32frombits(uint32(bits)))
 	}
-	narrow = make([]uint16, len(x))
+	narrow := make([]uint16, len(x))
 	require.NoError(t, kernels.Round(narrow, x))
 	for _, library := range []string{"torch", "ml_dtypes"} {
 		for i, want := range set.BF16("bf16." + library) {
