@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"sort"
+	"sync"
 )
 
 // Codebook is a table of at most 256 values with the code of each. It is immutable and
@@ -21,6 +22,9 @@ type Codebook struct {
 	thresholds [255]float32 // between neighbours, padded with +Inf
 	zero       uint8
 	signed     bool
+
+	makeOnce sync.Once
+	cells    []uint32
 }
 
 // New makes a codebook from the value of each code, code 0 first. The values must be

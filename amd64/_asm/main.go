@@ -1,0 +1,60 @@
+// Command _asm writes the assembly files of package amd64 and their Go stubs.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/printer"
+)
+
+var files = []struct {
+	name     string
+	generate func(*generator)
+}{
+	{"round_avx2", roundAVX2},
+	{"stochastic_avx2", stochasticAVX2},
+	{"sums_avx2", sumsAVX2},
+	{"quantize_avx2", quantizeAVX2},
+	{"dequantize_avx2", dequantizeAVX2},
+	{"adamw_float32_avx2", adamWFloat32AVX2},
+	{"adamw_bf16_avx2", adamWBF16AVX2},
+	{"adamw_8bit_avx2", adamW8bitAVX2},
+}
+
+func main() {
+	for _, f := range files {
+		if err := write(f.name, f.generate); err != nil {
+			fmt.Fprintf(os.Stderr, "%s: %v\n", f.name, err)
+			os.Exit(1)
+		}
+	}
+}
+
+func write(name string, generate func(*generator)) error {
+	g := &generator{Context: build.NewContext(), constants: map[string]mem{}}
+	g.ConstraintExpr("!purego")
+	generate(g)
+	file, err := g.Result()
+	if err != nil {
+		return err
+	}
+	if err := compile.Execute(file); err != nil {
+		return err
+	}
+	config := printer.Config{Name: "the module in _asm", Pkg: "amd64"}
+	for suffix, p := range map[string]printer.Printer{
+		"_amd64.s":  printer.NewGoAsm(config),
+		"_amd64.go": printer.NewStubs(config),
+	} {
+		text, err := p.Print(file)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile("../"+name+suffix, text, 0o666); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,219 @@
+//go:build amd64 && !purego
+
+package amd64_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"github.com/lowbit-go/lowbit/amd64"
+	"github.com/lowbit-go/lowbit/internal/cpufeature/cputest"
+	"github.com/lowbit-go/lowbit/internal/testmem"
+	"github.com/lowbit-go/lowbit/kernels/reference"
+)
+
+// floats is memory for a vector of either format.
+type floats struct {
+	wide   *testmem.Buffer[float32]
+	narrow *testmem.Buffer[uint16]
+}
+
+func newFloats(t testing.TB, bf16 bool, capacity int) floats {
+	if bf16 {
+		return floats{narrow: testmem.New[uint16](t, capacity)}
+	}
+	return floats{wide: testmem.New[float32](t, capacity)}
+}
+
+// place puts n elements at a place: at a guard page, or at an offset.
+func (f floats) place(n, place int) reference.Floats {
+	if f.narrow != nil {
+		return reference.Floats{BF16: numbers(placed(f.narrow, n, place, 2))}
+	}
+	return reference.Floats{F32: placed(f.wide, n, place, 4)}
+}
+
+func (f floats) check() {
+	if f.narrow != nil {
+		f.narrow.Check()
+	} else {
+		f.wide.Check()
+	}
+}
+
+const places = 18
+
+func placed[T testmem.Number](b *testmem.Buffer[T], n, place, size int) []T {
+	switch place {
+	case 16:
+		return b.AtEnd(n)
+	case 17:
+		return b.AtStart(n)
+	}
+	return b.AtOffset(n, place*4%64/size*size)
+}
+
+func bits16(f reference.Floats) []uint16 {
+	return unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(f.BF16))), len(f.BF16))
+}
+
+func set(f reference.Floats, i int, x float32) {
+	if f.BF16 != nil {
+		amd64.RoundAVX2(bits16(f)[i:i+1], []float32{x})
+	} else {
+		f.F32[i] = x
+	}
+}
+
+func clone(f reference.Floats) reference.Floats {
+	return reference.Floats{F32: append([]float32(nil), f.F32...), BF16: append(f.BF16[:0:0], f.BF16...)}
+}
+
+func sameFloats(t *testing.T, what string, got, want reference.Floats) {
+	t.Helper()
+	for i := range want.Len() {
+		if !same(got.At(i), want.At(i)) {
+			t.Fatalf("%s: element %d of %d is %g, want %g", what, i, want.Len(), got.At(i), want.At(i))
+		}
+	}
+}
+
+// hyper is a random step; some have extreme values.
+func hyper(rng *rand.Rand) reference.AdamWScalars {
+	h := reference.AdamWHyper{
+		LR: 1e-3, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.1, GradScale: 1,
+		Step: 1 + rng.Int64N(1<<rng.IntN(20)), Nesterov: rng.IntN(2) == 0,
+	}
+	switch rng.IntN(4) {
+	case 0:
+		h.WeightDecay, h.Eps = 0, 0
+	case 1:
+		h.GradScale, h.Beta1, h.Beta2 = 0.37, 0.95, 0.95
+	case 2:
+		h.LR, h.Eps = 1e30, 1e-30
+	}
+	s := h.Scalars()
+	s.SkipNonFinite = rng.IntN(2) == 0
+	return s
+}
+
+// scalarsOf views the first fields of the scalars.
+func scalarsOf(s *reference.AdamWScalars) *[11]float32 {
+	return (*[11]float32)(unsafe.Pointer(&s.GradScale))
+}
+
+// gradient is at one of many scales; one in 50 is not finite or makes the second moment
+// overflow, where bad asks for it.
+func gradient(rng *rand.Rand, scale float64, bad bool) float32 {
+	if bad && rng.IntN(50) == 0 {
+		return []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), 1e30, 3e38}[rng.IntN(5)]
+	}
+	return float32(rng.NormFloat64() * scale)
+}
+
+func gradientScale(rng *rand.Rand) float64 {
+	return []float64{0, 1e-42, 1e-22, 1e-19, 1e-10, 1e-3, 1, 1e4, 1e18}[rng.IntN(9)]
+}
+
+type elementStep struct {
+	moments, weights, gradients bool // whether in bf16
+	step                        func(t *reference.AdamWTensors, s *reference.AdamWScalars) int
+}
+
+var elementSteps = []elementStep{
+	{false, false, false, func(t *reference.AdamWTensors, s *reference.AdamWScalars) int {
+		return amd64.AdamWF32WF32GF32AVX2(t.Weights.F32, t.Gradients.F32, t.M.F32, t.V.F32, scalarsOf(s), s.Nesterov, s.SkipNonFinite)
+	}},
+	{false, true, true, func(t *reference.AdamWTensors, s *reference.AdamWScalars) int {
+		return amd64.AdamWF32WBF16GBF16AVX2(bits16(t.Weights), bits16(t.Gradients), t.M.F32, t.V.F32, scalarsOf(s), s.Nesterov, s.SkipNonFinite)
+	}},
+	{false, true, false, func(t *reference.AdamWTensors, s *reference.AdamWScalars) int {
+		return amd64.AdamWF32WBF16GF32AVX2(bits16(t.Weights), t.Gradients.F32, t.M.F32, t.V.F32, scalarsOf(s), s.Nesterov, s.SkipNonFinite)
+	}},
+	{false, false, true, func(t *reference.AdamWTensors, s *reference.AdamWScalars) int {
+		return amd64.AdamWF32WF32GBF16AVX2(t.Weights.F32, bits16(t.Gradients), t.M.F32, t.V.F32, scalarsOf(s), s.Nesterov, s.SkipNonFinite)
+	}},
+	{true, false, false, func(t *reference.AdamWTensors, s *reference.AdamWScalars) int {
+		return amd64.AdamWBF16WF32GF32AVX2(t.Weights.F32, t.Gradients.F32, bits16(t.M.Floats), bits16(t.V.Floats), scalarsOf(s), s.Nesterov, s.SkipNonFinite)
+	}},
+	{true, true, true, func(t *reference.AdamWTensors, s *reference.AdamWScalars) int {
+		return amd64.AdamWBF16WBF16GBF16AVX2(bits16(t.Weights), bits16(t.Gradients), bits16(t.M.Floats), bits16(t.V.Floats), scalarsOf(s), s.Nesterov, s.SkipNonFinite)
+	}},
+	{true, true, false, func(t *reference.AdamWTensors, s *reference.AdamWScalars) int {
+		return amd64.AdamWBF16WBF16GF32AVX2(bits16(t.Weights), t.Gradients.F32, bits16(t.M.Floats), bits16(t.V.Floats), scalarsOf(s), s.Nesterov, s.SkipNonFinite)
+	}},
+	{true, false, true, func(t *reference.AdamWTensors, s *reference.AdamWScalars) int {
+		return amd64.AdamWBF16WF32GBF16AVX2(t.Weights.F32, bits16(t.Gradients), bits16(t.M.Floats), bits16(t.V.Floats), scalarsOf(s), s.Nesterov, s.SkipNonFinite)
+	}},
+}
+
+func (e elementStep) String() string {
+	name := map[bool]string{false: "float32", true: "bfloat16"}
+	return fmt.Sprintf("moments %s, weights %s, gradients %s", name[e.moments], name[e.weights], name[e.gradients])
+}
+
+func TestAdamW(t *testing.T) {
+	cputest.Need(t, avx2)
+	rng := rand.New(rand.NewPCG(7, 1))
+	for _, e := range elementSteps {
+		const capacity = 600
+		w, g := newFloats(t, e.weights, capacity), newFloats(t, e.gradients, capacity)
+		m, v := newFloats(t, e.moments, capacity), newFloats(t, e.moments, capacity)
+		for trial := range trials(400, 100_000) {
+			n := lengths[trial%len(lengths)] * (1 + rng.IntN(2))
+			a := reference.AdamWTensors{Weights: w.place(n, trial%places), Gradients: g.place(n, (trial+3)%places)}
+			a.M.Floats, a.V.Floats = m.place(n, (trial+7)%places), v.place(n, (trial+11)%places)
+			scale := gradientScale(rng)
+			for i := range n {
+				set(a.Weights, i, gradient(rng, 1, trial%3 == 0))
+				set(a.Gradients, i, gradient(rng, scale, trial%3 == 1))
+				set(a.M.Floats, i, gradient(rng, scale, false))
+				set(a.V.Floats, i, float32(math.Abs(float64(gradient(rng, scale*scale, trial%3 == 2)))))
+			}
+			want := reference.AdamWTensors{Weights: clone(a.Weights), Gradients: clone(a.Gradients)}
+			want.M.Floats, want.V.Floats = clone(a.M.Floats), clone(a.V.Floats)
+			s := hyper(rng)
+			counts := reference.AdamW(want, &s)
+			if got := e.step(&a, &s); got != int(counts.NonFinite) {
+				t.Fatalf("%v: %d not finite of %d, want %d", e, got, n, counts.NonFinite)
+			}
+			sameFloats(t, fmt.Sprint(e, ", w"), a.Weights, want.Weights)
+			sameFloats(t, fmt.Sprint(e, ", g"), a.Gradients, want.Gradients)
+			sameFloats(t, fmt.Sprint(e, ", m"), a.M.Floats, want.M.Floats)
+			sameFloats(t, fmt.Sprint(e, ", v"), a.V.Floats, want.V.Floats)
+			for _, f := range []floats{w, g, m, v} {
+				f.check()
+			}
+		}
+	}
+}
+
+// vector is noise in either format.
+func vector(n int, bf16 bool) reference.Floats {
+	x := noise(n)
+	if bf16 {
+		narrow := make([]uint16, n)
+		amd64.RoundAVX2(narrow, x)
+		return reference.Floats{BF16: numbers(narrow)}
+	}
+	return reference.Floats{F32: x}
+}
+
+func BenchmarkAdamW(b *testing.B) {
+	for _, n := range sizes {
+		for _, e := range elementSteps {
+			a := reference.AdamWTensors{Weights: vector(n.elements, e.weights), Gradients: vector(n.elements, e.gradients)}
+			a.M.Floats, a.V.Floats = vector(n.elements, e.moments), vector(n.elements, e.moments)
+			amd64.ScaleAVX2(a.V.F32, 0)
+			amd64.ScaleBF16AVX2(bits16(a.V.Floats), 0)
+			s := reference.AdamWHyper{LR: 1e-3, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.1, GradScale: 1, Step: 10}.Scalars()
+			n.run(b, e.String(), func(lo, hi int) {
+				piece := a.Slice(lo, hi)
+				e.step(&piece, &s)
+			})
+		}
+	}
+}

@@ -1,0 +1,171 @@
+//go:build amd64 && !purego
+
+package amd64_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/lowbit-go/lowbit/amd64"
+	"github.com/lowbit-go/lowbit/codebook"
+	"github.com/lowbit-go/lowbit/internal/cpufeature/cputest"
+	"github.com/lowbit-go/lowbit/internal/testmem"
+	"github.com/lowbit-go/lowbit/kernels/reference"
+)
+
+var books8 = []*codebook.Codebook{codebook.Dynamic8(), codebook.Dynamic8Unsigned(), codebook.Linear8()}
+
+// divisor is what a format divides a block's largest magnitude by.
+func divisor(f reference.Format) float32 {
+	if lowest := f.Codebook.Table()[f.Codebook.Codes()[0]]; f.Headroom && lowest < 0 {
+		return -lowest
+	}
+	return 1
+}
+
+// hardBlock fills a block with what is hard to code: thresholds of the book and values
+// around them, at a scale from subnormal to the largest; some blocks are all zero, or
+// hold a NaN or an infinity.
+func hardBlock(rng *rand.Rand, x []float32, book *codebook.Codebook) {
+	scale := float32(math.Ldexp(1+rng.Float64(), rng.IntN(276)-149))
+	if rng.IntN(8) == 0 {
+		scale = math.MaxFloat32
+	}
+	thresholds := book.Thresholds()[:book.Len()-1]
+	for i := range x {
+		var r float32
+		switch rng.IntN(4) {
+		case 0:
+			r = float32(rng.NormFloat64() / 4)
+		case 1:
+			r = math.Float32frombits(rng.Uint32() & 0xbfffffff)
+		case 2:
+			r = math.Float32frombits(math.Float32bits(thresholds[rng.IntN(len(thresholds))]) + rng.Uint32N(7) - 3)
+		case 3:
+			r = book.Values()[rng.IntN(book.Len())]
+		}
+		x[i] = min(max(r, -1), 1) * scale
+	}
+	if len(x) == 0 {
+		return
+	}
+	at := rng.IntN(len(x))
+	x[at] = scale
+	switch rng.IntN(24) {
+	case 0:
+		clear(x)
+	case 1:
+		x[at] = float32(math.Copysign(0, -1))
+	case 2:
+		x[at] = float32(math.NaN())
+	case 3:
+		x[at] = float32(math.Inf(rng.IntN(2)*2 - 1))
+	case 4:
+		x[at] = -scale
+	}
+}
+
+func hardBlocks(rng *rand.Rand, x []float32, f reference.Format) {
+	for lo := 0; lo < len(x); lo += f.Block {
+		hardBlock(rng, x[lo:min(lo+f.Block, len(x))], f.Codebook)
+	}
+}
+
+func checkQuantize(t *testing.T, f reference.Format, codes []uint8, scales, x []float32, quantize func() int) {
+	t.Helper()
+	wantCodes, wantScales := make([]uint8, len(codes)), make([]float32, len(scales))
+	want := reference.Quantize(wantCodes, wantScales, x, f)
+	if got := quantize(); got != want {
+		t.Fatalf("%s, %d in blocks of %d: %d blocks poisoned, want %d", f.Codebook.Name(), len(x), f.Block, got, want)
+	}
+	for b := range scales {
+		if math.Float32bits(scales[b]) != math.Float32bits(wantScales[b]) {
+			t.Fatalf("%s, %d in blocks of %d: scale %d is %x, want %x", f.Codebook.Name(), len(x), f.Block, b, math.Float32bits(scales[b]), math.Float32bits(wantScales[b]))
+		}
+	}
+	if !slices.Equal(codes, wantCodes) {
+		for i, code := range codes {
+			if code != wantCodes[i] {
+				t.Fatalf("%s, %d in blocks of %d: byte %d is %02x, want %02x", f.Codebook.Name(), len(x), f.Block, i, code, wantCodes[i])
+			}
+		}
+	}
+}
+
+var blockSizes = []int{1, 3, 7, 8, 31, 32, 33, 64, 100, 128, 256, 1000, 1 << 40}
+
+func TestQuantize(t *testing.T) {
+	cputest.Need(t, avx2)
+	rng := rand.New(rand.NewPCG(1, 1))
+	codes, values, scales := testmem.New[uint8](t, 300), testmem.New[float32](t, 300), testmem.New[float32](t, 300)
+	for _, book := range books8 {
+		for _, block := range blockSizes {
+			f := reference.Format{Codebook: book, Block: block, Headroom: block%2 == 1}
+			for _, n := range lengths {
+				scales := scales.AtEnd(f.Scales(n))
+				everywhere(t, codes, values, n, func(codes []uint8, x []float32) {
+					hardBlocks(rng, x, f)
+					checkQuantize(t, f, codes, scales, x, func() int {
+						return amd64.QuantizeAVX2(codes, scales, x, f.Block, divisor(f), book.Cells())
+					})
+				})
+			}
+		}
+	}
+}
+
+func TestQuantizeRandomBlocks(t *testing.T) {
+	cputest.Need(t, avx2)
+	rng := rand.New(rand.NewPCG(2, 2))
+	x, codes := make([]float32, 5000), make([]uint8, 5000)
+	for _, book := range books8 {
+		for trial := range trials(40, 40000) {
+			f := reference.Format{Codebook: book, Block: 128 << (trial % 3), Headroom: trial%2 == 1}
+			scales := make([]float32, f.Scales(len(x)))
+			hardBlocks(rng, x, f)
+			checkQuantize(t, f, codes, scales, x, func() int {
+				return amd64.QuantizeAVX2(codes, scales, x, f.Block, divisor(f), book.Cells())
+			})
+		}
+	}
+}
+
+// TestQuantizeEveryPattern covers all numbers from -1 to 1.
+func TestQuantizeEveryPattern(t *testing.T) {
+	cputest.Need(t, avx2)
+	const block = 1 << 16
+	x, codes, scales := make([]float32, block), make([]uint8, block), make([]float32, 1)
+	for _, book := range books8 {
+		for sign := range uint32(2) {
+			for bits := uint64(0); bits <= 0x3f800000; {
+				x[0] = 1
+				for i := 1; i < block; i++ {
+					x[i] = math.Float32frombits(sign<<31 | uint32(min(bits, 0x3f800000)))
+					bits += stride()
+				}
+				amd64.QuantizeAVX2(codes, scales, x, block, 1, book.Cells())
+				for i, v := range x {
+					if want := book.Encode(v); codes[i] != want {
+						t.Fatalf("%s: %08x has code %d, want %d", book.Name(), math.Float32bits(v), codes[i], want)
+					}
+				}
+			}
+		}
+	}
+}
+
+func BenchmarkQuantize(b *testing.B) {
+	for _, n := range sizes {
+		x, codes, scales := noise(n.elements), make([]uint8, n.elements), make([]float32, n.elements/64)
+		for _, book := range books8 {
+			for _, block := range []int{128, 256} {
+				n.run(b, book.Name()+"/"+strconv.Itoa(block), func(lo, hi int) {
+					amd64.QuantizeAVX2(codes[lo:hi], scales[:(hi-lo)/block], x[lo:hi], block, 1, book.Cells())
+				})
+			}
+		}
+	}
+}

@@ -1,0 +1,188 @@
+//go:build amd64 && !purego
+
+package amd64_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"os"
+	"testing"
+
+	"github.com/lowbit-go/lowbit/amd64"
+	"github.com/lowbit-go/lowbit/bf16"
+	"github.com/lowbit-go/lowbit/internal/cpufeature"
+	"github.com/lowbit-go/lowbit/internal/cpufeature/cputest"
+	"github.com/lowbit-go/lowbit/internal/testmem"
+)
+
+const avx2 = cpufeature.AVX2 | cpufeature.FMA
+
+// lengths surround every unrolled step.
+var lengths = []int{0, 1, 2, 7, 8, 9, 15, 16, 17, 23, 31, 32, 33, 39, 40, 47, 63, 64, 65, 95, 100, 127, 128, 129, 257}
+
+// everywhere calls f with slices of n elements at both guard pages and at every offset, at
+// some offsets where they are long.
+func everywhere[A, B testmem.Number](t *testing.T, a *testmem.Buffer[A], b *testmem.Buffer[B], n int, f func(a []A, b []B)) {
+	t.Helper()
+	check := func(x []A, y []B) {
+		t.Helper()
+		f(x, y)
+		a.Check()
+		b.Check()
+	}
+	check(a.AtEnd(n), b.AtEnd(n))
+	check(a.AtStart(n), b.AtStart(n))
+	step := 4
+	if n > 300 {
+		step = 28
+	}
+	for offset := 0; offset < 60; offset += step {
+		check(a.AtOffset(n, offset), b.AtOffset(n, 56-offset))
+	}
+	check(a.AtOffset(n, 4), b.AtOffset(n, 8))
+}
+
+// patterns are float32s of every exponent and sign with both kinds of mantissa: special
+// and random.
+func patterns() []float32 {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var x []float32
+	for high := range uint32(512) {
+		for _, low := range []uint32{0, 1, 0x7fff, 0x8000, 0x8001, 0x17fff, 0x18000, 0x18001, 0x400000, 0x7f7fff, 0x7f8000, 0x7fffff, rng.Uint32() >> 9} {
+			x = append(x, math.Float32frombits(high<<23|low))
+		}
+	}
+	return x
+}
+
+var roundings = []struct {
+	name     string
+	function func(dst []uint16, src []float32)
+	want     func(float32) bf16.BF16
+}{
+	{"nearest", amd64.RoundAVX2, bf16.FromFloat32},
+	{"truncate", amd64.TruncateAVX2, bf16.Truncate},
+}
+
+func TestRound(t *testing.T) {
+	cputest.Need(t, avx2)
+	dst, src := testmem.New[uint16](t, 8192), testmem.New[float32](t, 8192)
+	x := patterns()
+	for _, r := range roundings {
+		for i, n := range append(lengths, len(x)) {
+			everywhere(t, dst, src, n, func(dst []uint16, src []float32) {
+				copy(src, x[(i*997)%(len(x)-n+1):])
+				r.function(dst, src)
+				for i, v := range src {
+					if dst[i] != uint16(r.want(v)) {
+						t.Fatalf("%s of %08x at %d of %d: %04x, want %04x", r.name, math.Float32bits(v), i, n, dst[i], r.want(v))
+					}
+				}
+			})
+		}
+	}
+}
+
+// trials is a number of random trials, or a larger one where LOWBIT_ALL_PATTERNS is set.
+func trials(some, many int) int {
+	if stride() == 1 {
+		return many
+	}
+	return some
+}
+
+// stride is the distance of the bit patterns that a test over all of them takes: 1 where
+// LOWBIT_ALL_PATTERNS is set.
+func stride() uint64 {
+	if os.Getenv("LOWBIT_ALL_PATTERNS") != "" {
+		return 1
+	}
+	return 9973
+}
+
+func TestRoundEveryPattern(t *testing.T) {
+	cputest.Need(t, avx2)
+	dst, src := make([]uint16, 4096), make([]float32, 4096)
+	for bits := uint64(0); bits < 1<<32; {
+		first := bits
+		for i := range src {
+			src[i] = math.Float32frombits(uint32(bits))
+			bits += stride()
+		}
+		for _, r := range roundings {
+			r.function(dst, src)
+			for i, v := range src {
+				if dst[i] != uint16(r.want(v)) {
+					t.Fatalf("%s of %08x: %04x, want %04x", r.name, math.Float32bits(v), dst[i], r.want(v))
+				}
+			}
+		}
+		amd64.StochasticAVX2(dst, src, 1, 2, 8*first)
+		for i, v := range src {
+			draws := bf16.DrawsAt(1, 2, first+uint64(i/8))
+			if want := bf16.Stochastic(v, draws[i%8]); dst[i] != uint16(want) {
+				t.Fatalf("%08x by %04x: %04x, want %04x", math.Float32bits(v), draws[i%8], dst[i], want)
+			}
+		}
+	}
+}
+
+func TestWiden(t *testing.T) {
+	cputest.Need(t, avx2)
+	dst, src := testmem.New[float32](t, 1<<16), testmem.New[uint16](t, 1<<16)
+	for _, n := range append(lengths, 1<<16) {
+		everywhere(t, dst, src, n, func(dst []float32, src []uint16) {
+			for i := range src {
+				src[i] = uint16(i * 40503)
+			}
+			amd64.WidenAVX2(dst, src)
+			for i, v := range src {
+				if math.Float32bits(dst[i]) != uint32(v)<<16 {
+					t.Fatalf("widen of %04x at %d of %d: %08x", v, i, n, math.Float32bits(dst[i]))
+				}
+			}
+		})
+	}
+}
+
+func TestStochastic(t *testing.T) {
+	cputest.Need(t, avx2)
+	dst, src := testmem.New[uint16](t, 8192), testmem.New[float32](t, 8192)
+	x := patterns()
+	streams := []struct{ seed, step, first uint64 }{
+		{0, 0, 0}, {1, 2, 3}, {0x123456789abcdef0, 0xfedcba9876543210, 1<<35 - 20}, {math.MaxUint64, math.MaxUint64, math.MaxInt64 - 8192},
+	}
+	for i, n := range append(lengths, len(x)) {
+		for shift := range uint64(8) {
+			s := streams[(i+int(shift))%len(streams)]
+			s.first += shift
+			check := func(dst []uint16, src []float32) {
+				copy(src, x[(i*997)%(len(x)-n+1):])
+				amd64.StochasticAVX2(dst, src, s.seed, s.step, s.first)
+				for i, v := range src {
+					if want := bf16.Stochastic(v, bf16.RandomBits(s.seed, s.step, s.first+uint64(i))); dst[i] != uint16(want) {
+						t.Fatalf("%08x, element %d of %d of %v: %04x, want %04x", math.Float32bits(v), i, n, s, dst[i], want)
+					}
+				}
+			}
+			if shift == 5 && n < 200 {
+				everywhere(t, dst, src, n, check)
+			} else {
+				check(dst.AtEnd(n), src.AtEnd(n))
+				dst.Check()
+			}
+		}
+	}
+}
+
+func BenchmarkRound(b *testing.B) {
+	for _, n := range sizes {
+		dst, src := make([]uint16, n.elements), noise(n.elements)
+		wide := make([]float32, n.elements)
+		for _, r := range roundings {
+			n.run(b, r.name, func(lo, hi int) { r.function(dst[lo:hi], src[lo:hi]) })
+		}
+		n.run(b, "stochastic", func(lo, hi int) { amd64.StochasticAVX2(dst[lo:hi], src[lo:hi], 1, 2, uint64(lo)) })
+		n.run(b, "widen", func(lo, hi int) { amd64.WidenAVX2(wide[lo:hi], dst[lo:hi]) })
+	}
+}
