@@ -5,7 +5,7 @@
 #include "textflag.h"
 
 // func GemmBlockAVX2(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·GemmBlockAVX2(SB), NOSPLIT, $0-88
 	MOVQ    rows+0(FP), AX
 	MOVQ    a+16(FP), CX
@@ -48,11 +48,17 @@ fresh1:
 	VXORPS Y11, Y11, Y11
 
 begin2:
-	MOVQ k+8(FP), R9
-	MOVQ CX, R10
-	MOVQ b+24(FP), R11
-	CMPQ R9, $+4
-	JB   done4
+	PREFETCHT0 1024(DX)
+	PREFETCHT0 1088(DX)
+	PREFETCHT0 1152(DX)
+	PREFETCHT0 1216(DX)
+	PREFETCHT0 1280(DX)
+	PREFETCHT0 1344(DX)
+	MOVQ       k+8(FP), R9
+	MOVQ       CX, R10
+	MOVQ       b+24(FP), R11
+	CMPQ       R9, $+4
+	JB         done4
 
 loop3:
 	VMOVUPS      (R11), Y12
@@ -303,11 +309,16 @@ fresh10:
 	VXORPS Y9, Y9, Y9
 
 begin11:
-	MOVQ k+8(FP), R9
-	MOVQ CX, R10
-	MOVQ b+24(FP), R11
-	CMPQ R9, $+4
-	JB   done13
+	PREFETCHT0 1024(DX)
+	PREFETCHT0 1088(DX)
+	PREFETCHT0 1152(DX)
+	PREFETCHT0 1216(DX)
+	PREFETCHT0 1280(DX)
+	MOVQ       k+8(FP), R9
+	MOVQ       CX, R10
+	MOVQ       b+24(FP), R11
+	CMPQ       R9, $+4
+	JB         done13
 
 loop12:
 	VMOVUPS      (R11), Y10
@@ -529,10 +540,15 @@ fresh19:
 	VXORPS Y9, Y9, Y9
 
 begin20:
-	MOVQ k+8(FP), AX
-	MOVQ b+24(FP), R9
-	CMPQ AX, $+4
-	JB   done22
+	PREFETCHT0 1024(DX)
+	PREFETCHT0 1088(DX)
+	PREFETCHT0 1152(DX)
+	PREFETCHT0 1216(DX)
+	PREFETCHT0 1280(DX)
+	MOVQ       k+8(FP), AX
+	MOVQ       b+24(FP), R9
+	CMPQ       AX, $+4
+	JB         done22
 
 loop21:
 	VMOVUPS      (R9), Y10

@@ -20,6 +20,7 @@ var files = []struct {
 	{"dequantize_avx2", dequantizeAVX2},
 	{"adamw_float32_avx2", adamWFloat32AVX2},
 	{"adamw_bf16_avx2", adamWBF16AVX2},
+	{"adamw_8bit_avx2", adamW8bitAVX2},
 }
 
 func main() {

@@ -178,8 +178,8 @@ func (o *output) copy(e *env, t tensorfile.Tensor) {
 	})
 }
 
-// convert adds a job for a tensor, and the report's line for it.
-func (o *output) convert(r *record, job job) {
+// add adds a job for a tensor, and the report's line for it.
+func (o *output) add(r *record, job job) {
 	o.records = append(o.records, r)
 	o.jobs = append(o.jobs, job)
 }
@@ -190,6 +190,13 @@ func (e *env) printConversion(o *output, c *conversion) error {
 	}
 	if err := e.printRecords(o.records); err != nil {
 		return err
+	}
+	for _, r := range o.records {
+		if r.NonFiniteBlocks > 0 {
+			if _, err := fmt.Fprintf(e.stdout, "%s: blocks that hold NaN or Inf and decode to NaN: %d\n", printable(r.Name), r.NonFiniteBlocks); err != nil {
+				return err
+			}
+		}
 	}
 	_, err := fmt.Fprintf(e.stdout, "wrote %s\n", c.Out)
 	return err

@@ -25,11 +25,15 @@ Example:
 }
 
 func (c *inspectCmd) Run(e *env) error {
-	a, err := openArchive(c.File)
+	f, err := openInput(c.File)
 	if err != nil {
 		return err
 	}
-	defer a.Close()
+	defer f.Close()
+	a, err := readArchive(f)
+	if err != nil {
+		return err
+	}
 	records := []*record{}
 	for _, t := range a.Tensors {
 		if q := a.quantised[t.Name]; q != nil {
@@ -64,13 +68,17 @@ func (c *inspectCmd) compare(e *env, a *archive, records []*record) (total error
 	if err := refuseQuantised(source); err != nil {
 		return total, err
 	}
-	bar := e.progress(comparedBytes(records))
+	compared, bytes := []*record{}, int64(0)
+	for _, r := range records {
+		if isFloat(r.DType) && !slices.Contains(a.books, r.Name) {
+			compared = append(compared, r)
+			bytes += r.BytesIn
+		}
+	}
+	bar := e.progress(bytes)
 	defer bar.end()
 	var s scratch
-	for _, r := range records {
-		if !isFloat(r.DType) || slices.Contains(a.books, r.Name) {
-			continue
-		}
+	for _, r := range compared {
 		stats, err := c.compareTensor(e, a, source, r, &s, bar)
 		if err != nil {
 			return total, err
@@ -79,15 +87,6 @@ func (c *inspectCmd) compare(e *env, a *archive, records []*record) (total error
 		total.merge(stats)
 	}
 	return total, nil
-}
-
-func comparedBytes(records []*record) (bytes int64) {
-	for _, r := range records {
-		if isFloat(r.DType) {
-			bytes += r.BytesIn
-		}
-	}
-	return bytes
 }
 
 func (c *inspectCmd) compareTensor(e *env, a *archive, source *tensorfile.File, r *record, s *scratch, bar *progress) (stats errorStats, err error) {
@@ -100,7 +99,8 @@ func (c *inspectCmd) compareTensor(e *env, a *archive, source *tensorfile.File, 
 	case !slices.Equal(t.Shape, r.Shape):
 		return stats, badInput("%s: tensor %.100q has shape %s, want %s as in %s", source.Path, r.Name, shapeText(t.Shape), shapeText(r.Shape), a.Path)
 	}
-	read, align := a.plainReader(r.Name), 1
+	made, _ := a.Tensor(r.Name)
+	align, read := 1, func(dst []float32, first int64) error { return a.ReadFloat32(made, dst, first) }
 	if q := a.quantised[r.Name]; q != nil {
 		align = q.align()
 		read = func(dst []float32, first int64) error { return q.read(a, dst, first, s, c.Threads.limit()) }
@@ -118,11 +118,6 @@ func (c *inspectCmd) compareTensor(e *env, a *archive, source *tensorfile.File, 
 		return nil
 	})
 	return stats, err
-}
-
-func (a *archive) plainReader(name string) func(dst []float32, first int64) error {
-	t, _ := a.Tensor(name)
-	return func(dst []float32, first int64) error { return a.ReadFloat32(t, dst, first) }
 }
 
 type inspectJSON struct {

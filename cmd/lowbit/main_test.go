@@ -33,7 +33,7 @@ func TestUsage(t *testing.T) {
 		"--block is 0, want 1 to 1048576":  {"quantize", in, out, "--format", "nf4", "--block", "0"},
 		"--block is 1048577, want 1 to":    {"quantize", in, out, "--format", "nf4", "--block", "1048577"},
 		"--block is -1":                    {"quantize", in, out, "--format", "nf4", "--block=-1"},
-		`--block: expected a valid 64 bit`: {"quantize", in, out, "--format", "nf4", "--block", "x"},
+		"--block: expected a valid":        {"quantize", in, out, "--format", "nf4", "--block", "x"},
 		`--layout must be one of`:          {"quantize", in, out, "--format", "nf4", "--layout", "gguf"},
 		"holds nf4 and fp4, got --format":  {"quantize", in, out, "--format", "de4", "--layout", "bitsandbytes"},
 		"want a power of two from 32":      {"quantize", in, out, "--format", "nf4", "--layout", "bitsandbytes", "--block", "100"},

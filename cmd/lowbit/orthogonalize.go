@@ -112,7 +112,7 @@ func (c *orthogonalizeCmd) orthogonalize(e *env, o *output, t tensorfile.Tensor,
 	r.matrices = &matrices{}
 	rank := len(t.Shape)
 	if t.Elements() == 0 {
-		o.convert(r, func(*tensorfile.Writer, func(int64)) error { return nil })
+		o.add(r, func(*tensorfile.Writer, func(int64)) error { return nil })
 		return nil
 	}
 	size := t.Shape[rank-2] * t.Shape[rank-1]
@@ -121,7 +121,7 @@ func (c *orthogonalizeCmd) orthogonalize(e *env, o *output, t tensorfile.Tensor,
 	}
 	rows, cols := int(t.Shape[rank-2]), int(t.Shape[rank-1])
 	r.Matrices = t.Elements() / size
-	o.convert(r, func(w *tensorfile.Writer, done func(int64)) error {
+	o.add(r, func(w *tensorfile.Writer, done func(int64)) error {
 		x, work := make([]float32, size), make([]float32, plan.WorkSize(rows, cols))
 		matrix := kernels.Stack{Data: kernels.Float32s(x), Count: 1, Rows: rows, Cols: cols, Stride: cols}
 		for k := range r.Matrices {

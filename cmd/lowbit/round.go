@@ -51,7 +51,7 @@ func (c *roundCmd) round(e *env, o *output, t tensorfile.Tensor) {
 	r := recordOf(t)
 	r.Format, r.BytesOut = c.To, o.bytesSince(index)
 	stream := kernels.Stream{Seed: bf16.StreamSeed(or(c.Seed, 0), 'w', t.Name), Step: or(c.Step, 0)}
-	o.convert(r, func(w *tensorfile.Writer, done func(int64)) error {
+	o.add(r, func(w *tensorfile.Writer, done func(int64)) error {
 		var stats errorStats
 		err := e.pieces(t.Elements(), 1, func(first int64, n int) error {
 			s := &o.scratch

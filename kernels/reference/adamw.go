@@ -188,7 +188,7 @@ func (s *AdamWScalars) updateWithV(w, g, m, v float32) element {
 }
 
 func (s *AdamWScalars) apply(w, g, m, v float32) element {
-	w *= s.Decay
+	w = float32(w * s.Decay) // or the subtraction below is fused with it
 	d := float32(sqrt(v)/s.RootCorrection2) + s.Eps
 	direction := m
 	if s.Nesterov {

@@ -102,7 +102,7 @@ func TestFMAAgainstExactArithmetic(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := rand.New(rand.NewPCG(1, 2))
-			for range 200_000 {
+			for range 100_000 {
 				a, b, c := draw(r)
 				checkFMA(t, exactFMA(a, b, c), a, b, c)
 			}

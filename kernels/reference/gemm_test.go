@@ -112,28 +112,27 @@ func plainGemm(c, a, b Matrix, alpha, beta float32, pairs bool) {
 func TestGemmIsThePlainLoop(t *testing.T) {
 	shapes := [][3]int{{1, 1, 1}, {1, 5, 3}, {7, 1, 2}, {3, 4, 0}, {0, 3, 2}, {2, 0, 3}, {15, 31, 63}, {16, 32, 64}, {17, 33, 65}, {5, 70, 130}, {40, 3, 200}}
 	factors := [][2]float32{{1, 0}, {1, 1}, {-0.7, 0}, {2.0315, -4.775}, {0, 3}, {0.1, 1e-30}}
-	for _, shape := range shapes {
-		for variant, factor := range factors {
-			for flags := range 32 {
-				transA, transB, bfA, bfC, pairs := flags&1 != 0, flags&2 != 0, flags&4 != 0, flags&8 != 0, flags&16 != 0
-				a := gaussian(shape[0], shape[2], 0, bfA, 1)
-				b := gaussian(shape[2], shape[1], 0, bfA, 2)
-				c := gaussian(shape[0], shape[1], variant%3, bfC, 3)
-				want := c.clone()
-				plainGemm(want, a, b, factor[0], factor[1], pairs)
-				if transA {
-					a = a.transpose()
-				}
-				if transB {
-					b = b.transpose()
-				}
-				gemm := Gemm
-				if pairs {
-					gemm = GemmPairs
-				}
-				gemm(c, a, transA, b, transB, factor[0], factor[1])
-				requireSame(t, want, c, shape, factor, flags)
+	for i, shape := range shapes {
+		for flags := range 32 {
+			factor := factors[(i+flags)%len(factors)]
+			transA, transB, bfA, bfC, pairs := flags&1 != 0, flags&2 != 0, flags&4 != 0, flags&8 != 0, flags&16 != 0
+			a := gaussian(shape[0], shape[2], 0, bfA, 1)
+			b := gaussian(shape[2], shape[1], 0, bfA, 2)
+			c := gaussian(shape[0], shape[1], flags%3, bfC, 3)
+			want := c.clone()
+			plainGemm(want, a, b, factor[0], factor[1], pairs)
+			if transA {
+				a = a.transpose()
 			}
+			if transB {
+				b = b.transpose()
+			}
+			gemm := Gemm
+			if pairs {
+				gemm = GemmPairs
+			}
+			gemm(c, a, transA, b, transB, factor[0], factor[1])
+			requireSame(t, want, c, shape, factor, flags)
 		}
 	}
 }

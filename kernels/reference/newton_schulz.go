@@ -41,13 +41,14 @@ type NewtonSchulzPlan struct {
 func (p *NewtonSchulzPlan) WorkSize(rows, cols int) int64 {
 	short, long := int64(min(rows, cols)), int64(max(rows, cols))
 	squares := int64(2)
-	if p.gram(rows, cols) {
+	if p.UsesGram(rows, cols) {
 		squares = 4
 	}
 	return 2*short*long + squares*short*short
 }
 
-func (p *NewtonSchulzPlan) gram(rows, cols int) bool { return p.Gram && rows != cols }
+// UsesGram tells whether matrices of a shape are worked on in Gram form.
+func (p *NewtonSchulzPlan) UsesGram(rows, cols int) bool { return p.Gram && rows != cols }
 
 // NewtonSchulz sets each matrix of dst to the polar factor of src's, approximated by an
 // odd polynomial of its singular values a step (Bernstein and Newhouse, "Old Optimizer,
@@ -105,7 +106,7 @@ func (p *NewtonSchulzPlan) orthogonalize(dst, src Matrix, work []float32) bool {
 	free := scratch{work}
 	x, y := free.matrix(input.rows, input.cols), free.matrix(input.rows, input.cols)
 	p.normalize(x, input, norm)
-	if p.gram(src.Rows, src.Cols) {
+	if p.UsesGram(src.Rows, src.Cols) {
 		x = p.iterateGram(x, y, free)
 	} else {
 		x = p.iterate(x, y, free)
@@ -114,43 +115,52 @@ func (p *NewtonSchulzPlan) orthogonalize(dst, src Matrix, work []float32) bool {
 }
 
 func (p *NewtonSchulzPlan) norm(m Matrix) float64 {
-	norm := math.Sqrt(orderedSum(m.Rows*m.Cols, func(i int) float64 {
-		return square(p.input(m.Data.At(i/m.Cols*m.Stride + i%m.Cols)))
+	return p.Norm(orderedSum(m.Rows*m.Cols, func(i int) float64 {
+		return square(p.Input(m.Data.At(i/m.Cols*m.Stride + i%m.Cols)))
 	}))
+}
+
+// Norm is the norm of a matrix from the sum of the squares of its Inputs.
+func (p *NewtonSchulzPlan) Norm(sumOfSquares float64) float64 {
+	norm := math.Sqrt(sumOfSquares)
 	if p.ParityNorm {
 		return float64(roundBF16(float32(norm)))
 	}
 	return norm
 }
 
-func (p *NewtonSchulzPlan) input(x float32) float32 {
+// Input is an element of the matrix as it enters the norm and the quotient.
+func (p *NewtonSchulzPlan) Input(x float32) float32 {
 	if p.ParityNorm {
 		return roundBF16(x)
 	}
 	return x
 }
 
-func (p *NewtonSchulzPlan) normalize(x Matrix, input operand, norm float64) {
-	divisor := float64(p.Safety * norm)
+// Scaling says how a matrix of that norm is normalised: an element of X is
+// Input(x)*first*second/divisor, each operation rounded.
+func (p *NewtonSchulzPlan) Scaling(norm float64) (first, second, divisor float32) {
+	d := float64(p.Safety * norm)
 	if p.EpsFloor {
-		divisor = max(divisor, p.Eps)
+		d = max(d, p.Eps)
 	} else {
-		divisor += p.Eps
+		d += p.Eps
 	}
-	scale := [2]float32{1, 1}
-	rounded := roundBF16(float32(divisor))
-	if !p.ParityNorm {
-		_, exponent := math.Frexp(norm)
-		e := exponent - 1
-		second := max(-126, min(e, 126))
-		scale[0] = float32(math.Ldexp(1, second-e))
-		scale[1] = float32(math.Ldexp(1, -second))
-		rounded = float32(math.Ldexp(divisor, -e))
+	if p.ParityNorm {
+		return 1, 1, roundBF16(float32(d))
 	}
+	_, exponent := math.Frexp(norm)
+	e := exponent - 1
+	power := max(-126, min(e, 126))
+	return float32(math.Ldexp(1, power-e)), float32(math.Ldexp(1, -power)), float32(math.Ldexp(d, -e))
+}
+
+func (p *NewtonSchulzPlan) normalize(x Matrix, input operand, norm float64) {
+	first, second, divisor := p.Scaling(norm)
 	for i := range x.Rows {
 		for j := range x.Cols {
-			scaled := float32(p.input(input.at(i, j))*scale[0]) * scale[1]
-			p.set(x, i, j, scaled/rounded)
+			scaled := float32(p.Input(input.at(i, j))*first) * second
+			p.set(x, i, j, scaled/divisor)
 		}
 	}
 }

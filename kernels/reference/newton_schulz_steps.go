@@ -12,7 +12,8 @@ func (p *NewtonSchulzPlan) iterate(x, y Matrix, free scratch) Matrix {
 	return x
 }
 
-const gramRestartAfter = 2
+// GramRestartAfter is the number of steps before a restart in Gram form.
+const GramRestartAfter = 2
 
 // iterateGram takes the steps in Gram form. The result is in x or y.
 func (p *NewtonSchulzPlan) iterateGram(x, y Matrix, free scratch) Matrix {
@@ -30,7 +31,7 @@ func (p *NewtonSchulzPlan) iterateGram(x, y Matrix, free scratch) Matrix {
 			p.symmetric(t, 1, q, z, c[0], q)
 			q, t = t, q
 		}
-		start = p.GramRestart && i+1 == gramRestartAfter
+		start = p.GramRestart && i+1 == GramRestartAfter
 		if start || i+1 == len(p.Steps) {
 			p.full(y, q, x, 0)
 			x, y = y, x

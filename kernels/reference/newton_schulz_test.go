@@ -168,7 +168,7 @@ func plainNewtonSchulz(m Matrix, plan NewtonSchulzPlan) Matrix {
 func TestNewtonSchulzIsThePlainLoop(t *testing.T) {
 	var shapes [][2]int
 	for n := 1; n <= 33; n++ {
-		shapes = append(shapes, [2]int{n, 34 - n}, [2]int{n, n}, [2]int{5, n})
+		shapes = append(shapes, [2]int{n, 34 - n}, [2]int{n, n})
 	}
 	shapes = append(shapes, [2]int{4, 8}, [2]int{8, 4}, [2]int{40, 70}, [2]int{65, 33})
 	for name, plan := range jordan.variants() {
@@ -393,7 +393,7 @@ func TestNewtonSchulzTallIsWideTransposed(t *testing.T) {
 
 func TestNewtonSchulzOnStridedViews(t *testing.T) {
 	for name, plan := range jordan.variants() {
-		for _, s := range [][2]int{{5, 9}, {9, 5}, {70, 66}} {
+		for _, s := range [][2]int{{5, 9}, {9, 5}, {35, 33}} {
 			for _, bfloat16 := range []bool{false, true} {
 				view := gaussian(s[0], s[1], 3, bfloat16, 12)
 				dense := view.transpose().transpose()

@@ -27,20 +27,16 @@ const (
 	// chainDepth is how much of k a block takes at a time, so that its operands stay in
 	// the first-level cache.
 	chainDepth = 256
-	// groupElements is how many elements of a are used for one strip of b after the
-	// other, from the second-level cache.
-	groupElements = 64 << 10
-	// mostGroup bounds the panels of a group.
-	mostGroup = 16
+	// groupPanels and groupStrips are the panels of A, as deep as that, that stay in the
+	// second-level cache, and the strips of B that they are used for.
+	groupPanels = 16
+	groupStrips = 16
+	// threadPieces is how many pieces a thread should find.
+	threadPieces = 4
 	// threadWork is the number of multiply-adds, some 10 µs, that are worth a goroutine.
 	threadWork = 1 << 19
 	cacheLine  = 64
 )
-
-// group is the number of panels of a, each of this depth, in a piece of a product.
-func (e *Kernels) group(depth int) int {
-	return min(max(groupElements/(max(depth, 1)*e.Width), 1), mostGroup)
-}
 
 // strips is the number of strips of a number of columns, or panels of rows.
 func (e *Kernels) strips(n int) int { return (n + e.Width - 1) / e.Width }
@@ -49,6 +45,26 @@ func (e *Kernels) strips(n int) int { return (n + e.Width - 1) / e.Width }
 func worthwhile(threads, rows, cols, depth int) int {
 	work := float64(rows) * float64(cols) * float64(depth) / threadWork
 	return max(min(threads, int(min(work, 1<<20))), 1)
+}
+
+// tiling divides the blocks of a product into pieces.
+type tiling struct{ panels, strips, high, wide int }
+
+func tile(panels, strips, threads int) tiling {
+	t := tiling{panels, strips, groupPanels, groupStrips}
+	t.wide = max(min(t.wide, (t.groups()*strips)/(threadPieces*threads)), 1)
+	return t
+}
+
+func (t tiling) groups() int { return (t.panels + t.high - 1) / t.high }
+
+func (t tiling) pieces() int { return t.groups() * ((t.strips + t.wide - 1) / t.wide) }
+
+// at is the half-open ranges of panels and strips of a piece.
+func (t tiling) at(piece int) (panel, lastPanel, strip, lastStrip int) {
+	panel = piece % t.groups() * t.high
+	strip = piece / t.groups() * t.wide
+	return panel, min(panel+t.high, t.panels), strip, min(strip+t.wide, t.strips)
 }
 
 // aligned drops elements up to the first cache line's beginning.

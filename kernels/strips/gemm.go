@@ -43,8 +43,9 @@ type product struct {
 	i, j, k section
 	packedA []float32 // strips of Aᵀ
 	packedB []float32
-	sums    []float32 // blocks of unfinished chains, if there are several sections of k
-	scratch []float32 // scratchSize elements a worker
+	sums    []float32 // unfinished chains, strip by strip
+	edges   []float32 // a block a worker
+	tiling  tiling
 }
 
 // operand is a matrix in which the lanes of a strip run along its rows, or its columns.
@@ -89,20 +90,18 @@ func (j *job) allocate(threads int) {
 	width := j.Width
 	rows, cols := j.strips(min(j.rows, mostSection))*width, j.strips(min(j.cols, mostSection))*width
 	depth := max(min(j.depth, mostSection), 1)
-	sums := 0
-	if j.depth > mostSection {
+	block := width * width
+	sums := block
+	if j.depth > chainDepth {
 		sums = rows * cols
 	}
-	if need := (rows+cols)*depth + sums + threads*j.scratchSize() + slack; len(j.memory) < need {
+	if need := (rows+cols)*depth + sums + threads*block + slack; len(j.memory) < need {
 		j.memory = make([]float32, need)
 	}
 	a := arena{aligned(j.memory)}
-	j.scratch = a.take(threads * j.scratchSize())
-	j.packedA, j.packedB, j.sums = a.take(rows*depth), a.take(cols*depth), a.take(sums)
+	j.packedA, j.packedB = a.take(rows*depth), a.take(cols*depth)
+	j.sums, j.edges = a.take(sums), a.take(threads*block)
 }
-
-// scratchSize is the blocks of a group, and one for the edges of C.
-func (e *Kernels) scratchSize() int { return (mostGroup + 1) * e.Width * e.Width }
 
 func (j *job) run(threads int) {
 	for j.i = (section{}); j.i.next(j.rows); {
@@ -115,7 +114,8 @@ func (j *job) run(threads int) {
 				threads := worthwhile(threads, j.i.n, j.j.n, j.k.n)
 				panels, strips := j.strips(j.i.n), j.strips(j.j.n)
 				workers.Run(threads, panels+strips, (*packing)(&j.product))
-				workers.Run(threads, (panels-1)/j.group(j.k.n)*strips+strips, (*multiplication)(&j.product))
+				j.tiling = tile(panels, strips, threads)
+				workers.Run(threads, j.tiling.pieces(), (*multiplication)(&j.product))
 			}
 		}
 	}
@@ -168,42 +168,43 @@ func (e *Kernels) pack(dst []float32, m operand, lanes section, strip int, k sec
 	}
 }
 
-// multiplication multiplies a group of panels with a strip.
+// multiplication does the blocks of a piece.
 type multiplication product
 
 func (p *multiplication) Do(worker, piece int) {
-	strips, width := p.strips(p.j.n), p.Width
-	group, strip := piece/strips*p.group(p.k.n), piece%strips
-	j := p.j.first + strip*width
-	last := min(group+p.group(p.k.n), p.strips(p.i.n))
-	if p.symmetric {
-		last = min(last, (j-p.i.first)/width+1)
-	}
-	scratch := p.scratch[worker*p.scratchSize():][:p.scratchSize()]
-	edge := scratch[mostGroup*width*width:]
-	b := p.packedB[strip*width*p.k.n:]
+	panel, lastPanel, strip, lastStrip := p.tiling.at(piece)
 	for k := 0; k == 0 || k < p.k.n; k += chainDepth {
-		depth := min(chainDepth, p.k.n-k)
-		for panel := group; panel < last; panel++ {
-			t := block{
-				i: p.i.first + panel*width, j: j, k: depth, b: b[k*width:],
-				a: p.packedA[panel*width*p.k.n+k*width:], resume: p.k.first+k > 0,
+		for s := strip; s < lastStrip; s++ {
+			last := lastPanel
+			if p.symmetric {
+				last = min(last, (p.j.first-p.i.first)/p.Width+s+1)
 			}
-			if len(p.sums) > 0 {
-				t.acc = p.sums[(panel*strips+strip)*width*width:]
-			} else {
-				t.acc = scratch[(panel-group)*width*width:]
-			}
-			if p.k.first+k+depth < p.depth {
-				p.Block(width, depth, &t.a[0], &t.b[0], &t.acc[0], t.resume, nil, 0, nil, 0, 0, 0)
-			} else {
-				(*product)(p).finish(&t, edge)
+			for t := panel; t < last; t++ {
+				(*product)(p).block(worker, t, s, k)
 			}
 		}
 	}
 }
 
-// block is the last part of the chains of one block.
+// block continues the chains of a block from depth k of the section.
+func (p *product) block(worker, panel, strip, k int) {
+	width, size := p.Width, p.Width*p.Width
+	b := block{
+		i: p.i.first + panel*width, j: p.j.first + strip*width, k: min(chainDepth, p.k.n-k),
+		a: p.packedA[(panel*p.k.n+k)*width:], b: p.packedB[(strip*p.k.n+k)*width:],
+		acc: p.sums, resume: p.k.first+k > 0,
+	}
+	if p.depth > chainDepth {
+		b.acc = p.sums[(strip*p.tiling.panels+panel)*size:]
+	}
+	if p.k.first+k+b.k < p.depth {
+		p.Block(width, b.k, &b.a[0], &b.b[0], &b.acc[0], b.resume, nil, 0, nil, 0, 0, 0)
+	} else {
+		p.finish(&b, p.edges[worker*size:][:size])
+	}
+}
+
+// block is a part of the chains of one block.
 type block struct {
 	i, j, k   int
 	a, b, acc []float32

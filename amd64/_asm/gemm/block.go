@@ -87,6 +87,9 @@ func (g *generator) part(rows int, a, acc, d, dStride, c, cStride gp) {
 	each(func(i, v int) { g.VXORPS(sum[i][v], sum[i][v], sum[i][v]) })
 	g.Label(begin)
 
+	for i := range rows {
+		g.PREFETCHT0(at(acc, (g.width+i)*g.width)) // of the block that is likely next
+	}
 	n, p, q := g.arg("k"), g.copyOf(a), g.arg("b")
 	for _, step := range []int{unroll, 1} {
 		g.loop(n, step, func() {
