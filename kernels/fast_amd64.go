@@ -35,6 +35,8 @@ var fast = implementations{
 
 	gemmFloat32: avx2[GemmFunc](stripsAVX2.Gemm),
 	syrkFloat32: avx2[SyrkFunc](stripsAVX2.Syrk),
+
+	newtonSchulzFloat32: avx2[NewtonSchulzFunc](stripsAVX2.NewtonSchulz),
 }
 
 // avx2 is the list of implementations of a row that has one for AVX2.

@@ -43,7 +43,7 @@ func (e *cpu) muon(p *parameter, s *muonStep) (kernels.Counts, bool, error) {
 	if n == 0 {
 		return kernels.Counts{}, false, nil
 	}
-	if need := int64(n) + s.plan.WorkSize(shape.rows, shape.cols); int64(len(e.work)) < need {
+	if need := int64(n) + kernels.NewtonSchulzWork(&s.plan, n/(shape.rows*shape.cols), shape.rows, shape.cols); int64(len(e.work)) < need {
 		e.work = make([]float32, need)
 	}
 	update, work := e.work[:n:n], e.work[n:]
