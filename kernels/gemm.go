@@ -8,16 +8,24 @@ import (
 
 // The signatures of the matrix products.
 type (
-	GemmFunc func(c, a Matrix, transA bool, b Matrix, transB bool, alpha, beta float32)
-	SyrkFunc func(c, a Matrix, alpha, beta float32)
+	GemmFunc func(c, a Matrix, transA bool, b Matrix, transB bool, alpha, beta float32, threads int)
+	SyrkFunc func(c, a Matrix, alpha, beta float32, threads int)
 )
 
 var (
-	OpGemmFloat32 = declare(Op[GemmFunc]{Name: "gemm_float32"}, reference.Gemm, fast.gemmFloat32)
-	OpGemmBF16    = declare(Op[GemmFunc]{Name: "gemm_bfloat16", Class: Tolerance}, reference.Gemm, fast.gemmBF16)
-	OpSyrkFloat32 = declare(Op[SyrkFunc]{Name: "syrk_float32"}, reference.Syrk, fast.syrkFloat32)
-	OpSyrkBF16    = declare(Op[SyrkFunc]{Name: "syrk_bfloat16", Class: Tolerance}, reference.Syrk, fast.syrkBF16)
+	OpGemmFloat32 = declare(Op[GemmFunc]{Name: "gemm_float32"}, referenceGemm, fast.gemmFloat32)
+	OpGemmBF16    = declare(Op[GemmFunc]{Name: "gemm_bfloat16", Class: Tolerance}, referenceGemm, fast.gemmBF16)
+	OpSyrkFloat32 = declare(Op[SyrkFunc]{Name: "syrk_float32"}, referenceSyrk, fast.syrkFloat32)
+	OpSyrkBF16    = declare(Op[SyrkFunc]{Name: "syrk_bfloat16", Class: Tolerance}, referenceSyrk, fast.syrkBF16)
 )
+
+func referenceGemm(c, a Matrix, transA bool, b Matrix, transB bool, alpha, beta float32, _ int) {
+	reference.Gemm(c, a, transA, b, transB, alpha, beta)
+}
+
+func referenceSyrk(c, a Matrix, alpha, beta float32, _ int) {
+	reference.Syrk(c, a, alpha, beta)
+}
 
 // Gemm sets C to alpha*op(A)·op(B) + beta*C, where op transposes if asked to. A and B have
 // one format, float32 or bf16; C is float32, or bf16 with bf16 operands. Products are
@@ -26,7 +34,7 @@ var (
 // K*2^-22*Σ|a·b| of it, plus 2^-7 of the result where C is bf16.
 //
 // C may not overlap A or B.
-func Gemm(c, a Matrix, transA bool, b Matrix, transB bool, alpha, beta float32) error {
+func Gemm(c, a Matrix, transA bool, b Matrix, transB bool, alpha, beta float32, limit ...Threads) error {
 	const op = "gemm"
 	m, k := shapeOf(a, transA)
 	k2, n := shapeOf(b, transB)
@@ -43,7 +51,7 @@ func Gemm(c, a Matrix, transA bool, b Matrix, transB bool, alpha, beta float32) 
 	if a.Data.BF16 != nil {
 		run = OpGemmBF16.run
 	}
-	run(c, a, transA, b, transB, alpha, beta)
+	run(c, a, transA, b, transB, alpha, beta, threads(limit))
 	return nil
 }
 
@@ -52,7 +60,7 @@ func Gemm(c, a Matrix, transA bool, b Matrix, transB bool, alpha, beta float32) 
 // as for Gemm.
 //
 // C may not overlap A.
-func Syrk(c, a Matrix, alpha, beta float32) error {
+func Syrk(c, a Matrix, alpha, beta float32, limit ...Threads) error {
 	const op = "syrk"
 	if c.Rows != a.Rows || c.Cols != a.Rows {
 		return fmt.Errorf("%s: C is %dx%d, want %dx%d", op, c.Rows, c.Cols, a.Rows, a.Rows)
@@ -64,7 +72,7 @@ func Syrk(c, a Matrix, alpha, beta float32) error {
 	if a.Data.BF16 != nil {
 		run = OpSyrkBF16.run
 	}
-	run(c, a, alpha, beta)
+	run(c, a, alpha, beta, threads(limit))
 	return nil
 }
 

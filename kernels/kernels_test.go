@@ -104,3 +104,43 @@ func TestSizesAreCheckedBeforeAnythingIsWritten(t *testing.T) {
 		}
 	}
 }
+
+// An odd block of 4-bit codes begins in the middle of a byte, and twice this one is no
+// integer.
+func TestTheLargestBlock(t *testing.T) {
+	f := kernels.Format{Codebook: codebook.DE4(), Block: math.MaxInt}
+	x, codes, scales := normal(33, 4), make([]uint8, 17), make([]float32, 1)
+	_, err := kernels.Quantize(codes, scales, x, f)
+	require.NoError(t, err)
+	require.NoError(t, kernels.Dequantize(x, codes, scales, f))
+}
+
+// The spare half of the last byte belongs to the last block: a step that skips the block
+// leaves it, however the blocks are split over calls.
+func TestASkippedBlockKeepsItsSpareHalfByte(t *testing.T) {
+	f := kernels.Format{Codebook: codebook.DE4(), Block: 4}
+	u := kernels.Format{Codebook: codebook.Linear4(), Block: 4}
+	g := normal(7, 5)
+	g[6] = float32(math.NaN())
+	moment := func(f kernels.Format) kernels.Moment {
+		return kernels.Moment{Codes: []uint8{1, 2, 3, 4 << 4}, Scales: []float32{1, 1}, Format: f}
+	}
+	m, v := moment(f), moment(u)
+	tensors := &kernels.AdamWTensors{Weights: kernels.Float32s(make([]float32, 7)), Gradients: kernels.Float32s(g), M: m, V: v}
+	scalars := kernels.AdamWHyper{LR: 1e-3, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, Step: 1, GradScale: 1}.Scalars()
+	scalars.SkipNonFinite = true
+	counts, err := kernels.AdamW(tensors, &scalars)
+	require.NoError(t, err)
+	require.Equal(t, kernels.Counts{NonFinite: 1, SkippedElements: 3, SkippedBlocks: 1}, counts)
+	require.Equal(t, []uint8{3, 4 << 4}, m.Codes[2:])
+	require.Equal(t, []uint8{3, 4 << 4}, v.Codes[2:])
+}
+
+func TestMuonRefusesCodesOf4Bits(t *testing.T) {
+	f := kernels.Format{Codebook: codebook.DE4(), Block: 4}
+	tensors := &kernels.MuonTensors{
+		Weights: kernels.Float32s(normal(4, 1)), Gradients: kernels.Float32s(normal(4, 2)), Update: normal(4, 3),
+		Momentum: kernels.Moment{Codes: make([]uint8, 2), Scales: make([]float32, 1), Format: f},
+	}
+	require.EqualError(t, kernels.MuonUpdate(tensors, &kernels.MuonScalars{}), "muon_update: the momentum has codes of 4 bits, want 8")
+}

@@ -121,6 +121,9 @@ func checkMomentum(op string, t *MuonTensors, n int) error {
 	if t.Momentum.Factored() {
 		return fmt.Errorf("%s: the momentum is factored, want numbers or codes", op)
 	}
+	if t.Momentum.Quantized() && t.Momentum.Format.Codebook.Bits() != 8 {
+		return fmt.Errorf("%s: the momentum has codes of %d bits, want 8", op, t.Momentum.Format.Codebook.Bits())
+	}
 	return checkMoment("momentum", "muon momentum", t.Momentum, n)
 }
 

@@ -3,7 +3,8 @@ package kernels
 import (
 	"runtime"
 	"sync"
-	"sync/atomic"
+
+	"github.com/lowbit-go/lowbit/internal/workers"
 )
 
 // Threads limits the goroutines of a call. Zero and below mean GOMAXPROCS.
@@ -23,11 +24,7 @@ type splitter[A any] struct {
 // split makes a splitter from the function that does elements lo to hi-1.
 func split[A any](piece func(args *A, lo, hi int) Counts) *splitter[A] {
 	s := &splitter[A]{}
-	s.idle.New = func() any {
-		j := &job[A]{piece: piece}
-		j.work = j.takePieces
-		return j
-	}
+	s.idle.New = func() any { return &job[A]{piece: piece} }
 	return s
 }
 
@@ -39,14 +36,7 @@ func (s *splitter[A]) run(args A, n, align int, limit []Threads) Counts {
 	j := s.idle.Get().(*job[A])
 	j.args, j.n, j.counts = args, n, Counts{}
 	j.size = max(pieceElements/align, 1) * align
-	j.next.Store(0)
-	workers := min(threads(limit), (n-1)/j.size+1)
-	j.running.Add(workers)
-	for range workers - 1 {
-		go j.work()
-	}
-	j.work()
-	j.running.Wait()
+	workers.Run(threads(limit), (n-1)/j.size+1, j)
 	counts := j.counts
 	j.args = *new(A) // the pool keeps nobody's slices alive
 	s.idle.Put(j)
@@ -64,27 +54,18 @@ func threads(limit []Threads) int {
 
 type job[A any] struct {
 	piece   func(args *A, lo, hi int) Counts
-	work    func()
 	args    A
 	n, size int
-	next    atomic.Int64 // the first piece that nobody has taken
-	running sync.WaitGroup
 	mutex   sync.Mutex
 	counts  Counts
 }
 
-func (j *job[A]) takePieces() {
-	defer j.running.Done()
-	var counts Counts
-	for {
-		piece := j.next.Add(1) - 1
-		if piece > int64((j.n-1)/j.size) {
-			break
-		}
-		lo := int(piece) * j.size
-		counts.Add(j.piece(&j.args, lo, lo+min(j.size, j.n-lo)))
+// Do does one piece.
+func (j *job[A]) Do(_, piece int) {
+	lo := piece * j.size
+	if counts := j.piece(&j.args, lo, lo+min(j.size, j.n-lo)); counts != (Counts{}) {
+		j.mutex.Lock()
+		j.counts.Add(counts)
+		j.mutex.Unlock()
 	}
-	j.mutex.Lock()
-	j.counts.Add(counts)
-	j.mutex.Unlock()
 }

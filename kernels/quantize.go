@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/lowbit-go/lowbit/codebook"
 	"github.com/lowbit-go/lowbit/kernels/reference"
@@ -121,10 +122,10 @@ func cut(codes []uint8, scales []float32, f Format, lo, hi int) ([]uint8, []floa
 
 // pieceAlign is the least number of elements after which a block and a byte begin.
 func pieceAlign(f Format) int {
-	if f.Codebook.Bits() == 4 && f.Block%2 == 1 {
+	if f.Codebook.Bits() == 4 && f.Block%2 == 1 && f.Block <= math.MaxInt/2 {
 		return 2 * f.Block
 	}
-	return f.Block
+	return f.Block // larger than any slice where twice it would overflow
 }
 
 func checkFormat(op string, codes []uint8, scales []float32, n int, f Format) error {

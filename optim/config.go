@@ -21,6 +21,8 @@ type Config interface {
 	settle(p *parameter, precision string, group ParamGroup) error
 	// update does one step of a parameter.
 	update(o *Optimizer, p *parameter, r StepResult) (kernels.Counts, bool, error)
+	// representation names how the state is kept, for checkpoints.
+	representation() string
 }
 
 // Common holds the keys that both configurations have.
@@ -56,8 +58,8 @@ type AdamWConfig struct {
 	Common
 	// Betas are the decay rates of the first and second moment.
 	Betas [2]float64 `json:"betas" want:"[0,1)"`
-	// Eps is added to the root of the second moment.
-	Eps float64 `json:"eps" want:"[0,inf)"`
+	// Eps is added to the root of the second moment. It is not 0 in float32, so that a zero gradient never gives 0/0.
+	Eps float64 `json:"eps" want:"[1e-45,inf)"`
 	// MomentsDtype is float32 or bfloat16.
 	MomentsDtype string `json:"moments_dtype" want:"float32|bfloat16"`
 	// MomentsRounding rounds bfloat16 moments: nearest or stochastic.
@@ -92,7 +94,7 @@ type MuonConfig struct {
 	// NSMethod is standard or gram.
 	NSMethod string `json:"ns_method" want:"standard|gram"`
 	// Eps is NAdamW's; Newton-Schulz does not use it.
-	Eps float64 `json:"eps" want:"[0,inf)"`
+	Eps float64 `json:"eps" want:"[1e-45,inf)"`
 	// ParityNorm divides by the norm in the variant's published precision, with its published eps.
 	ParityNorm bool `json:"parity_norm"`
 	// ConsistentRMS, when not nil, scales the update by ConsistentRMS * sqrt(max(rows, cols)); 0.2 lets AdamW's

@@ -2,8 +2,8 @@ package optim
 
 import (
 	"regexp"
-	"regexp/syntax"
-	"strings"
+
+	"github.com/lowbit-go/lowbit/internal/glob"
 )
 
 // ParamGroup changes settings for the parameters whose name one of Params matches. Nil and empty settings stay as they
@@ -55,13 +55,13 @@ func matchGroups(groups []ParamGroup, names []string) ([]ParamGroup, error) {
 	for i, g := range groups {
 		matched := make([]bool, len(names))
 		for j, pattern := range g.Params {
-			glob, err := compileGlob(pattern)
+			re, err := compileGlob(pattern)
 			if err != nil {
 				return nil, at("param_groups"+index(i)+".params"+index(j), err)
 			}
 			found := false
 			for k, name := range names {
-				if glob.MatchString(name) {
+				if re.MatchString(name) {
 					matched[k], found = true, true
 				}
 			}
@@ -96,61 +96,10 @@ func (g *ParamGroup) override(by ParamGroup) {
 	}
 }
 
-// globToken is one element of a pattern, or else a character that begins an unfinished one.
-var globToken = regexp.MustCompile(`(?s)\*+|\?|\[[!^](?:\\.|[^\]\\])+\]|\[(?:\\.|[^\]\\!^])(?:\\.|[^\]\\])*\]|\\.|[^*?\[\\]+|.`)
-
 func compileGlob(pattern string) (*regexp.Regexp, error) {
-	var b strings.Builder
-	b.WriteString(`(?s)\A`)
-	for _, token := range globToken.FindAllString(pattern, -1) {
-		switch {
-		case token[0] == '*':
-			b.WriteString(".*")
-		case token == "?":
-			b.WriteString(".")
-		case token == "[":
-			return nil, problem("", "malformed pattern %q: [ needs characters and a ]", pattern)
-		case token == `\`:
-			return nil, problem("", `malformed pattern %q: \ needs a character after it`, pattern)
-		case token[0] == '[':
-			writeClass(&b, token)
-		default:
-			b.WriteString(regexp.QuoteMeta(strings.TrimPrefix(token, `\`)))
-		}
-	}
-	b.WriteString(`\z`)
-	glob, err := regexp.Compile(b.String())
+	re, err := glob.Compile(pattern)
 	if err != nil {
-		return nil, problem("", "malformed pattern %q: %v", pattern, err.(*syntax.Error).Code)
+		return nil, problem("", "%v", err)
 	}
-	return glob, nil
-}
-
-// writeClass translates a class: the regular expression's has the same form but more characters with a meaning.
-func writeClass(b *strings.Builder, class string) {
-	body := class[1 : len(class)-1]
-	b.WriteByte('[')
-	if body[0] == '!' || body[0] == '^' {
-		b.WriteByte('^')
-		body = body[1:]
-	}
-	escaped := false
-	for _, r := range body {
-		switch {
-		case r == '\\' && !escaped:
-			escaped = true
-			continue
-		case r == '-' && !escaped:
-			b.WriteByte('-')
-		case r == '-':
-			b.WriteString(`\-`)
-		case strings.ContainsRune(`^[]\&~:`, r):
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		default:
-			b.WriteRune(r)
-		}
-		escaped = false
-	}
-	b.WriteByte(']')
+	return re, nil
 }

@@ -58,7 +58,7 @@ var everyKey = []struct {
 }{
 	{
 		`{"type": "adamw", "lr": {"type": "cosine", "peak": 0.01, "floor": 0.1, "warmup": 10, "total": 50, "denominator": "optax"},
-		  "betas": [0.8, 0.95], "eps": 0, "weight_decay": 0.1, "grad_clip_norm": 1, "moments_dtype": "bfloat16", "moments_rounding": "stochastic",
+		  "betas": [0.8, 0.95], "eps": 1e-45, "weight_decay": 0.1, "grad_clip_norm": 1, "moments_dtype": "bfloat16", "moments_rounding": "stochastic",
 		  "nesterov": true, "variant": "optax", "nonfinite": "skip", "weight_rounding": "stochastic", "seed": 18446744073709551615,
 		  "param_groups": [{"params": ["emb", "*.norm"], "lr_scale": 0, "weight_decay": 0, "role": "token_embedding"}, {"params": ["b"]}],
 		  "optimizer_state_offload": "disk", "optimizer_state_offload_dir": "scratch", "optimizer_state_offload_batch_size": 4}`,
@@ -73,7 +73,7 @@ var everyKey = []struct {
 				},
 				OptimizerStateOffload: "disk", OptimizerStateOffloadDir: "scratch", OptimizerStateOffloadBatchSize: 4,
 			},
-			Betas: [2]float64{0.8, 0.95}, Eps: 0, MomentsDtype: "bfloat16", MomentsRounding: "stochastic", Nesterov: true, Variant: "optax",
+			Betas: [2]float64{0.8, 0.95}, Eps: 1e-45, MomentsDtype: "bfloat16", MomentsRounding: "stochastic", Nesterov: true, Variant: "optax",
 		},
 	},
 	{
@@ -260,7 +260,8 @@ func TestRefused(t *testing.T) {
 		{`{"betas": [0.9, 1]}`, `betas[1]: got 1, want a number in [0, 1)`},
 		{`{"betas": [-0.1, 0.9]}`, `betas[0]: got -0.1, want a number in [0, 1)`},
 		{`{"betas": [0.9, "0.999"]}`, `betas[1]: got "0.999", want a number in [0, 1)`},
-		{`{"eps": -1}`, `eps: got -1, want a number >= 0`},
+		{`{"eps": 1e-46}`, `eps: got 1e-46, want a number >= 1e-45`},
+		{`{"eps": -1}`, `eps: got -1, want a number >= 1e-45`},
 		{`{"moments_dtype": "bf16"}`, `moments_dtype: got "bf16", want float32 or bfloat16`},
 		{`{"moments_dtype": "bfloat16", "moments_rounding": "truncate"}`, `moments_rounding: got "truncate", want nearest or stochastic`},
 		{`{"moments_rounding": "stochastic"}`, `moments_dtype: float32 excludes moments_rounding stochastic`},
@@ -289,7 +290,7 @@ func TestRefused(t *testing.T) {
 		{`{"type": "muon", "lr": 1, "ns_steps": 5.0}`, `ns_steps: got 5.0, want null or an integer in [0, 99]`},
 		{`{"type": "muon", "lr": 1, "ns_dtype": "float16"}`, `ns_dtype: got "float16", want float32 or bfloat16`},
 		{`{"type": "muon", "lr": 1, "ns_method": "svd"}`, `ns_method: got "svd", want standard or gram`},
-		{`{"type": "muon", "lr": 1, "eps": -1}`, `eps: got -1, want a number >= 0`},
+		{`{"type": "muon", "lr": 1, "eps": -1}`, `eps: got -1, want a number >= 1e-45`},
 		{`{"type": "muon", "lr": 1, "consistent_rms": 0}`, `consistent_rms: got 0, want null or a number > 0`},
 		{`{"type": "muon", "lr": 1, "adjust": "none"}`, `adjust: got "none", want null, optax, original, match_rms_adamw or spectral`},
 		{`{"type": "muon", "lr": 1, "momentum_dtype": "4bit"}`, `momentum_dtype: got "4bit", want float32, bfloat16, 8bit or linear8`},

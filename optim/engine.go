@@ -39,11 +39,11 @@ func (*cpu) adamW(p *parameter, s *kernels.AdamWScalars) (kernels.Counts, bool, 
 // muon steps a stack of matrices. Nothing is stored before the orthogonalised direction is
 // known to be finite or its going on is wanted.
 func (e *cpu) muon(p *parameter, s *muonStep) (kernels.Counts, bool, error) {
-	n, shape := p.elements(), p.shape
+	n, shape := p.n, p.shape
 	if n == 0 {
 		return kernels.Counts{}, false, nil
 	}
-	if need := int64(n) + s.plan.WorkSize(shape.rows, shape.cols); int64(len(e.work)) < need {
+	if need := int64(n) + kernels.NewtonSchulzWork(&s.plan, n/(shape.rows*shape.cols), shape.rows, shape.cols); int64(len(e.work)) < need {
 		e.work = make([]float32, need)
 	}
 	update, work := e.work[:n:n], e.work[n:]

@@ -32,6 +32,12 @@ func (c MuonConfig) settle(p *parameter, precision string, group ParamGroup) err
 		return nil
 	}
 	p.storage = c.momentumStorage()
+	switch {
+	case precision == "8bit" && p.storage != store8bit:
+		return p.errorf("state precision 8bit, want momentum_dtype 8bit or linear8 instead of %s", c.MomentumDtype)
+	case precision == "fp32" && p.storage == storeBF16:
+		return p.errorf("state precision fp32, want another momentum_dtype than bfloat16")
+	}
 	if precision == "fp32" {
 		p.storage = storeFloat32
 	}
@@ -39,7 +45,7 @@ func (c MuonConfig) settle(p *parameter, precision string, group ParamGroup) err
 	if c.MomentumDtype == "linear8" {
 		format.Codebook = codebook.Linear8()
 	}
-	p.moments = moments{m: newMoment(p.elements(), p.storage, format)}
+	p.moments = moments{m: newMoment(p.n, p.storage, format)}
 	triples, safety, err := c.polynomials()
 	p.muonStep = muonStep{adaptive: c.Adaptive, plan: c.plan(triples, safety)}
 	return err

@@ -6,13 +6,13 @@ package optim
 import (
 	"fmt"
 	"math"
-	"unsafe"
 
 	"github.com/lowbit-go/lowbit/bf16"
 	"github.com/lowbit-go/lowbit/kernels"
 )
 
-// Optimizer updates the parameters of one model. It is not for concurrent use.
+// Optimizer updates the parameters of one model. None of its methods may run while another
+// one does; each uses as many goroutines as it needs.
 type Optimizer struct {
 	config Config
 	common Common
@@ -21,9 +21,15 @@ type Optimizer struct {
 	step   int64 // steps taken
 }
 
-// New makes an optimizer whose state is that before the first step. It reads and writes
-// the parameters' slices in place. Parameters that are tied, which means that their
-// weights are the same memory, count once.
+// New makes an optimizer whose state is that before the first step, zeros.
+//
+// The optimizer keeps pointers to the elements of params, not copies: each step reads the
+// gradients and updates the weights that these hold then, so slices may be replaced between
+// steps by others of the same length and format. Parameters that are tied, which means that
+// their weights are the same memory, count once, under the first one's name and settings.
+// Weights that share only a part of their memory are an error, as are a configuration that
+// is not valid, a group that matches no parameter, and a parameter whose shape, role and
+// slices do not fit each other.
 func New(config Config, params []Param) (*Optimizer, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -32,7 +38,7 @@ func New(config Config, params []Param) (*Optimizer, error) {
 	if o.common.OptimizerStateOffload == "disk" {
 		return nil, fmt.Errorf("optim: optimizer_state_offload: got disk, want none or cpu: this version keeps states in memory")
 	}
-	distinct, err := untie(params)
+	distinct, tied, err := untie(params)
 	if err != nil {
 		return nil, err
 	}
@@ -50,11 +56,12 @@ func New(config Config, params []Param) (*Optimizer, error) {
 		if err != nil {
 			return nil, err
 		}
+		p.tied = tied[param]
 		p.seedM = bf16.StreamSeed(o.common.Seed, 'm', p.Name)
 		p.seedV = bf16.StreamSeed(o.common.Seed, 'v', p.Name)
 		p.seedW = bf16.StreamSeed(o.common.Seed, 'w', p.Name)
 		if o.common.Master == "split" && p.Weights.BF16 != nil {
-			p.moments.low = make([]uint16, p.elements())
+			p.moments.low = make([]uint16, p.n)
 			split = true
 		}
 		o.params = append(o.params, p)
@@ -63,45 +70,6 @@ func New(config Config, params []Param) (*Optimizer, error) {
 		return nil, fmt.Errorf("optim: master: got split, want none where no parameter has bf16 weights")
 	}
 	return o, nil
-}
-
-// untie drops the parameters whose weights an earlier one has.
-func untie(params []Param) ([]*Param, error) {
-	var distinct []*Param
-	names := map[string]bool{}
-	owners := map[unsafe.Pointer]*Param{}
-	for i := range params {
-		p := &params[i]
-		if p.Name == "" {
-			return nil, fmt.Errorf("optim: parameter %d has no name", i)
-		}
-		if names[p.Name] {
-			return nil, fmt.Errorf("optim: two parameters are called %q, want distinct names", p.Name)
-		}
-		names[p.Name] = true
-		if p.Weights.Len() == 0 {
-			distinct = append(distinct, p)
-			continue
-		}
-		owner := owners[address(p.Weights)]
-		switch {
-		case owner == nil:
-			owners[address(p.Weights)] = p
-			distinct = append(distinct, p)
-		case owner.Weights.Len() != p.Weights.Len():
-			return nil, fmt.Errorf("optim: parameters %q and %q share a part of their weights, want all or nothing", owner.Name, p.Name)
-		case p.Gradients.Len() > 0 && address(owner.Gradients) != address(p.Gradients):
-			return nil, fmt.Errorf("optim: parameters %q and %q are tied but have different gradients, want one", owner.Name, p.Name)
-		}
-	}
-	return distinct, nil
-}
-
-func address(f kernels.Floats) unsafe.Pointer {
-	if f.BF16 != nil {
-		return unsafe.Pointer(unsafe.SliceData(f.BF16))
-	}
-	return unsafe.Pointer(unsafe.SliceData(f.F32))
 }
 
 // StepResult says what a step did.
@@ -119,10 +87,13 @@ type StepResult struct {
 // Step updates every parameter that has gradients, with the learning rate that the
 // schedule has for the number of steps taken before. With grad_clip_norm, all gradients
 // are scaled by one coefficient when their global norm exceeds it; a norm that is not
-// finite skips the step, which then does not count.
+// finite skips the step, which then does not count. The gradients themselves are not
+// changed.
+//
+// Slices of a wrong length or format are an error, and then nothing has changed.
 func (o *Optimizer) Step() (StepResult, error) {
 	r := StepResult{Step: o.step + 1, LR: o.common.LR.At(o.step), GradNorm: math.NaN(), Clip: 1}
-	if err := o.checkGradients(); err != nil {
+	if err := o.check(); err != nil {
 		return StepResult{}, err
 	}
 	if o.common.GradClipNorm != nil {
@@ -156,8 +127,8 @@ func (o *Optimizer) Step() (StepResult, error) {
 // Steps is the number of steps taken.
 func (o *Optimizer) Steps() int64 { return o.step }
 
-// GradNorm is the Euclidean norm of all gradients together. The squares' sums are added
-// in the order of the parameters.
+// GradNorm is the Euclidean norm of all gradients together, of the sums where micro-batches
+// were accumulated. The parameters' sums of squares are added in the order of New.
 func (o *Optimizer) GradNorm() float64 {
 	total := 0.0
 	for _, p := range o.params {
@@ -166,15 +137,18 @@ func (o *Optimizer) GradNorm() float64 {
 	return math.Sqrt(total)
 }
 
-// ClipCoefficient is what torch's clip_grad_norm_ multiplies gradients by.
+// ClipCoefficient is what torch's clip_grad_norm_ multiplies gradients by, where norm is
+// theirs and maxNorm the largest that is wanted: 1 or less.
 func ClipCoefficient(norm, maxNorm float64) float64 {
 	return min(maxNorm/(norm+1e-6), 1)
 }
 
 // Accumulate adds the current gradients to a bf16 sum of each parameter, as the
-// gradients of one micro-batch: the next Step uses the sums instead and drops them.
+// gradients of one micro-batch: the next Step uses the sums instead and drops them. They
+// are sums, not means. Slices of a wrong length or format are an error, and then nothing
+// has changed.
 func (o *Optimizer) Accumulate() error {
-	if err := o.checkGradients(); err != nil {
+	if err := o.check(); err != nil {
 		return err
 	}
 	for _, p := range o.params {
@@ -182,7 +156,7 @@ func (o *Optimizer) Accumulate() error {
 			continue
 		}
 		if p.sums == nil {
-			p.sums = make([]uint16, p.elements())
+			p.sums = make([]uint16, p.n)
 		}
 		if !p.hasSums {
 			clear(p.sums)
@@ -201,14 +175,11 @@ func (o *Optimizer) dropSums() {
 	}
 }
 
-func (o *Optimizer) checkGradients() error {
+// check finds every slice that a step cannot work with, before anything changes.
+func (o *Optimizer) check() error {
 	for _, p := range o.params {
-		g := p.Gradients
-		if g.F32 != nil && g.BF16 != nil {
-			return p.errorf("gradients are given in float32 and in bf16, want one of them")
-		}
-		if n := g.Len(); n != 0 && n != p.elements() {
-			return p.errorf("%d gradients, want %d as weights", n, p.elements())
+		if err := p.checkSlices(); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -62,6 +62,10 @@ type parameter struct {
 	lrScale, weightDecay float64
 	shape                matrixShape
 
+	n      int      // elements
+	narrow bool     // whether the weights are bf16
+	tied   []*Param // later names of it
+
 	step    int64 // updates so far
 	moments moments
 	sums    []uint16 // bf16 sums of the gradients of micro-batches, or nil
@@ -75,8 +79,6 @@ type parameter struct {
 
 // matrixShape is a parameter seen as a stack of matrices.
 type matrixShape struct{ count, rows, cols int }
-
-func (p *parameter) elements() int { return p.Weights.Len() }
 
 // gradients are the summed ones where micro-batches were accumulated.
 func (p *parameter) gradients() kernels.Floats {
@@ -114,19 +116,43 @@ func (p *parameter) errorf(format string, args ...any) error {
 	return fmt.Errorf("optim: parameter %q: "+format, append([]any{p.Name}, args...)...)
 }
 
+// checkShape leaves zeros out of the product, so that no part of it overflows.
 func (p *parameter) checkShape() error {
-	elements := int64(1)
+	elements, product := int64(1), int64(1)
 	for _, n := range p.Shape {
-		if n < 0 || n > 0 && elements > math.MaxInt64/n {
-			return p.errorf("shape %v is not one of a tensor", p.Shape)
+		if n < 0 || n > 0 && product > math.MaxInt64/n {
+			return p.errorf("shape %v, want sizes of 0 or more with a product below 2^63", p.Shape)
 		}
 		elements *= n
+		product *= max(n, 1)
 	}
 	if p.Weights.F32 != nil && p.Weights.BF16 != nil {
 		return p.errorf("weights are given in float32 and in bf16, want one of them")
 	}
-	if int64(p.elements()) != elements {
-		return p.errorf("%d weights, want %d for shape %v", p.elements(), elements, p.Shape)
+	p.n, p.narrow = p.Weights.Len(), p.Weights.BF16 != nil
+	if int64(p.n) != elements {
+		return p.errorf("%d weights, want %d for shape %v", p.n, elements, p.Shape)
+	}
+	return nil
+}
+
+// checkSlices compares what the caller may have replaced with what New was given.
+func (p *parameter) checkSlices() error {
+	w, g := p.Weights, p.Gradients
+	switch {
+	case g.F32 != nil && g.BF16 != nil:
+		return p.errorf("gradients are given in float32 and in bf16, want one of them")
+	case w.F32 != nil && w.BF16 != nil || (w.BF16 != nil) != p.narrow || w.Len() != p.n:
+		return p.errorf("the weights were replaced by others of another length or format")
+	case g.Len() != 0 && g.Len() != p.n:
+		return p.errorf("%d gradients, want %d as weights", g.Len(), p.n)
+	case g.Len() != 0 && memoryOf(g).overlaps(memoryOf(w)):
+		return p.errorf("weights and gradients overlap, want separate memory")
+	}
+	for _, later := range p.tied {
+		if err := checkTiedGradients(p.Param, later); err != nil {
+			return err
+		}
 	}
 	return nil
 }

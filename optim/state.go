@@ -89,15 +89,22 @@ func momentFormats(storage storage, block int, headroom bool) (m, v kernels.Form
 
 // newMoments is the state of AdamW before the first step: zeros.
 func newMoments(p *parameter, block int, headroom bool) moments {
-	n := p.elements()
+	n := p.n
 	m, v := momentFormats(p.storage, block, headroom)
 	s := moments{m: newMoment(n, p.storage, m)}
 	if p.storage == storeFactored {
-		rows := int(p.Shape[0])
-		s.row = make([]float32, rows)
-		s.col = make([]float32, n/max(rows, 1))
+		s.row, s.col = newFactors(p)
 		return s
 	}
 	s.v = newMoment(n, p.storage, v)
 	return s
+}
+
+// newFactors are those of [shape[0], rest]; a parameter without elements has none.
+func newFactors(p *parameter) (row, col []float32) {
+	if p.n == 0 {
+		return []float32{}, []float32{}
+	}
+	rows := int(p.Shape[0])
+	return make([]float32, rows), make([]float32, p.n/rows)
 }

@@ -33,7 +33,7 @@ func Embedded() Corpus { return split(embedded) }
 // order of their names. A file with a zero byte is no text: in a folder it is left out.
 // Links inside a folder are not followed, and reading stops after 4 MiB.
 func LoadCorpus(path string) (Corpus, error) {
-	return load(path, func(string, fs.DirEntry) bool { return true })
+	return load(path, func(fs.DirEntry) bool { return true })
 }
 
 // GoSource reads the source of the Go standard library that the go command belongs to,
@@ -49,7 +49,8 @@ func GoSource() (Corpus, error) {
 	if root == "" {
 		return Corpus{}, errors.New("lm: go env GOROOT names no folder")
 	}
-	return load(filepath.Join(root, "src"), func(name string, entry fs.DirEntry) bool {
+	return load(filepath.Join(root, "src"), func(entry fs.DirEntry) bool {
+		name := entry.Name()
 		if entry.IsDir() {
 			return name != "cmd" && name != "testdata" && name != "vendor"
 		}
@@ -58,7 +59,7 @@ func GoSource() (Corpus, error) {
 }
 
 // load reads the text at path; keep says which files and folders below a folder count.
-func load(path string, keep func(name string, entry fs.DirEntry) bool) (Corpus, error) {
+func load(path string, keep func(fs.DirEntry) bool) (Corpus, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return Corpus{}, fmt.Errorf("lm: corpus: %w", err)
@@ -84,7 +85,7 @@ func load(path string, keep func(name string, entry fs.DirEntry) bool) (Corpus, 
 	return split(text), nil
 }
 
-func readFolder(root string, keep func(name string, entry fs.DirEntry) bool) ([]byte, error) {
+func readFolder(root string, keep func(fs.DirEntry) bool) ([]byte, error) {
 	root, err := filepath.EvalSymlinks(root)
 	if err != nil {
 		return nil, err
@@ -96,9 +97,9 @@ func readFolder(root string, keep func(name string, entry fs.DirEntry) bool) ([]
 			return err
 		case path == root:
 			return nil
-		case entry.IsDir() && !keep(entry.Name(), entry):
+		case entry.IsDir() && !keep(entry):
 			return fs.SkipDir
-		case !entry.Type().IsRegular() || !keep(entry.Name(), entry):
+		case !entry.Type().IsRegular() || !keep(entry): // a folder to enter is not regular either
 			return nil
 		case len(text) == corpusCap:
 			return fs.SkipAll

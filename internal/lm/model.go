@@ -1,5 +1,5 @@
 // Package lm is the small byte-level language model that lowbit train compares optimizers
-// with: embedded bytes, residual blocks of a causal depthwise convolution and a gated
+// with: embedded bytes, residual blocks of a causal depthwise convolution and a hidden
 // layer, and a projection to the 256 bytes that may follow. It has parameters of every
 // role an optimizer treats differently, and its results do not depend on GOMAXPROCS.
 package lm
@@ -24,7 +24,7 @@ type Config struct {
 }
 
 // Default is the model that lowbit train uses.
-var Default = Config{Width: 64, Hidden: 256, Layers: 2, Kernel: 6, Context: 64}
+var Default = Config{Width: 64, Hidden: 256, Layers: 2, Kernel: 4, Context: 64}
 
 // Param is one parameter of a model. Weight and Grad are row-major views of the model's
 // memory: change their elements, not the slices.
@@ -65,7 +65,8 @@ type block struct {
 }
 
 // New returns a model whose weights depend on the configuration and the seed alone, on
-// every platform. A weight is uniform with variance 1/fan-in; gains are 1, biases 0.
+// every platform. A weight is uniform with variance 1/fan-in, less in the head; gains are 1
+// and biases 0.
 func New(c Config, seed uint64) *Model {
 	m := &Model{config: c}
 	width, hidden, kernel := int64(c.Width), int64(c.Hidden), int64(c.Kernel)
@@ -91,15 +92,15 @@ func New(c Config, seed uint64) *Model {
 	m.headBias = add("head_bias", "vector", 0, vocabulary)
 	m.allocate()
 
-	m.fill(m.embedding, seed, 1)
+	m.draw(m.embedding, seed, c.Width)
 	fill(m.norm.Weight, 1)
 	for _, b := range m.blocks {
 		fill(b.norm.Weight, 1)
-		m.fill(b.conv, seed, c.Kernel)
-		m.fill(b.up, seed, c.Width)
-		m.fill(b.down, seed, c.Hidden)
+		m.draw(b.conv, seed, c.Kernel)
+		m.draw(b.up, seed, c.Width)
+		m.draw(b.down, seed, c.Hidden)
 	}
-	m.fill(m.head, seed, c.Width)
+	m.draw(m.head, seed, 16*c.Width) // nearly even odds at the start
 	return m
 }
 
@@ -119,9 +120,9 @@ func (m *Model) allocate() {
 	}
 }
 
-// fill draws the weights of a parameter uniformly with variance 1/fanIn, from 24 random
+// draw sets the weights of a parameter: uniform, with variance 1/fanIn, from 24 random
 // bits each so that every float32 operation is exact but the last product.
-func (m *Model) fill(p *Param, seed uint64, fanIn int) {
+func (m *Model) draw(p *Param, seed uint64, fanIn int) {
 	bound := float32(math.Sqrt(3 / float64(fanIn)))
 	key := [2]uint32{uint32(seed), uint32(seed >> 32)}
 	for i := range p.Weight {

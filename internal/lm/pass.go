@@ -16,6 +16,7 @@ type workspace struct {
 	inv     []float32 // of the last normalisation [positions]
 	normed  []float32 // [positions, width]
 	logits  []float32 // [positions, 256], then their softmax, then their gradient
+	hidden  []float32 // before the activation [positions, hidden]
 	dStream []float32 // [positions, width]
 	dMixed  []float32 // [positions, width]
 	dNormed []float32 // [positions, width]
@@ -31,7 +32,6 @@ type activations struct {
 	normed []float32 // [positions, width]
 	taps   []float32 // the convolution's weights as [kernel, width]
 	mixed  []float32 // [positions, width]
-	hidden []float32 // [positions, hidden]
 	gate   []float32 // [positions, hidden]
 	active []float32 // [positions, hidden]
 }
@@ -40,14 +40,14 @@ func newWorkspace(c Config) *workspace {
 	floats := func(n int) []float32 { return make([]float32, n) }
 	wide, hidden, taps := c.Context*c.Width, c.Context*c.Hidden, c.Kernel*c.Width
 	w := &workspace{
-		stream: floats(wide), inv: floats(c.Context), normed: floats(wide), logits: floats(c.Context * vocabulary),
+		stream: floats(wide), inv: floats(c.Context), normed: floats(wide), logits: floats(c.Context * vocabulary), hidden: floats(hidden),
 		dStream: floats(wide), dMixed: floats(wide), dNormed: floats(wide), dHidden: floats(hidden), dTaps: floats(taps),
 		scratch: floats(max(c.Context, c.Width) * max(c.Width, c.Hidden, vocabulary)),
 	}
 	for range c.Layers {
 		w.blocks = append(w.blocks, activations{
 			stream: floats(wide), inv: floats(c.Context), normed: floats(wide), taps: floats(taps), mixed: floats(wide),
-			hidden: floats(hidden), gate: floats(hidden), active: floats(hidden),
+			gate: floats(hidden), active: floats(hidden),
 		})
 	}
 	return w
@@ -118,9 +118,9 @@ func (m *Model) forward(w *workspace, row []byte) float64 {
 		transpose(a.taps, b.conv.Weight, c.Width, c.Kernel)
 		rmsNorm(a.normed, a.inv, a.stream, b.norm.Weight)
 		causalConv(a.mixed, a.normed, a.taps, b.convBias.Weight)
-		mul(a.hidden, a.mixed, b.up.Weight, c.Context, c.Width, c.Hidden)
-		addToRows(a.hidden, b.upBias.Weight)
-		silu(a.active, a.gate, a.hidden)
+		mul(w.hidden, a.mixed, b.up.Weight, c.Context, c.Width, c.Hidden)
+		addToRows(w.hidden, b.upBias.Weight)
+		silu(a.active, a.gate, w.hidden)
 		mul(out, a.active, b.down.Weight, c.Context, c.Hidden, c.Width)
 		vek32.Add_Inplace(out, a.stream)
 	}

@@ -2,7 +2,6 @@ package tensorfile
 
 import (
 	"cmp"
-	"crypto/rand"
 	"encoding/binary"
 	"fmt"
 	"io/fs"
@@ -31,7 +30,8 @@ type Writer struct {
 // Create starts the file at path with tensors laid out in the given order; their Offset is ignored, and so is a
 // Bytes of 0 where the dtype is known. An existing file is an error (fs.ErrExist) unless overwrite is true; what is
 // no regular file is never replaced. Names that come twice or are not UTF-8, and sizes that do not match their shape
-// and dtype, are a *FormatError. Nothing is left behind by an error, nor after Abort.
+// and dtype, are a *FormatError. Nothing is left behind by an error, nor after Abort; what a killed process left, the
+// next Create of the same path removes.
 func Create(path string, metadata map[string]string, tensors []Tensor, overwrite bool) (*Writer, error) {
 	tensors, err := layOut(metadata, tensors)
 	if err != nil {
@@ -47,8 +47,7 @@ func Create(path string, metadata map[string]string, tensors []Tensor, overwrite
 	if err := checkOutput(path, overwrite); err != nil {
 		return nil, err
 	}
-	temporary := filepath.Join(filepath.Dir(path), ".lowbit-"+rand.Text()+".tmp")
-	f, err := os.OpenFile(temporary, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+	f, err := begin(path)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -142,13 +141,13 @@ func (w *Writer) commit() error {
 			return fmt.Errorf("%s: tensor %.100q: bytes %d to %d were never written", w.path, t.Name, gap.start, gap.end)
 		}
 	}
-	if err := cmp.Or(w.f.Sync(), w.f.Close()); err != nil {
+	if err := w.f.Sync(); err != nil {
 		return fmt.Errorf("%s: %w", w.path, err)
 	}
 	if err := checkOutput(w.path, w.overwrite); err != nil {
 		return err
 	}
-	if err := os.Rename(w.f.Name(), w.path); err != nil {
+	if err := closeAs(w.f, w.path); err != nil {
 		return err
 	}
 	w.closed = true

@@ -159,7 +159,9 @@ func (m Moment) encode(i int, x, scale float32) {
 
 func (m Moment) finishBlock(block int, scale float32, n int) {
 	m.Scales[block] = scale
-	m.Format.fillSpare(m.Codes, n)
+	if block == len(m.Scales)-1 {
+		m.Format.fillSpare(m.Codes, n)
+	}
 }
 
 type element struct{ g, w, m, v float32 }
@@ -186,7 +188,7 @@ func (s *AdamWScalars) updateWithV(w, g, m, v float32) element {
 }
 
 func (s *AdamWScalars) apply(w, g, m, v float32) element {
-	w *= s.Decay
+	w = float32(w * s.Decay) // or the subtraction below is fused with it
 	d := float32(sqrt(v)/s.RootCorrection2) + s.Eps
 	direction := m
 	if s.Nesterov {

@@ -1,5 +1,7 @@
 package reference
 
+import "github.com/lowbit-go/lowbit/bf16"
+
 // Matrix is a row-major view: element (i, j) is Data.At(i*Stride + j).
 type Matrix struct {
 	Data               Floats
@@ -20,6 +22,13 @@ func Gemm(c, a Matrix, transA bool, b Matrix, transB bool, alpha, beta float32) 
 	product{a: a.operand(transA), b: b.operand(transB), alpha: alpha, beta: beta, c: c}.into(c)
 }
 
+// GemmPairs is Gemm in the way of the bf16 dot product instruction VDPBF16PS: of each pair
+// k = 2i, 2i+1 the odd element is added before the even one, and subnormal operands and
+// sums count as zero. It takes the same operands and epilogue.
+func GemmPairs(c, a Matrix, transA bool, b Matrix, transB bool, alpha, beta float32) {
+	product{a: a.operand(transA), b: b.operand(transB), alpha: alpha, beta: beta, c: c, pairs: true}.into(c)
+}
+
 // Syrk sets C to alpha*A·Aᵀ + beta*C as Gemm does, but computes only the elements on and
 // above the diagonal and mirrors them: below the diagonal C is written, not read.
 //
@@ -34,9 +43,8 @@ type product struct {
 	alpha, beta float32
 	c           Matrix
 	symmetric   bool // the elements on and above the diagonal are computed and mirrored
-	// bfloat16 rounds the result to bf16, whatever it is stored in, and adds pairs of
-	// products in the order of the bf16 dot instructions, the odd one first.
-	bfloat16 bool
+	pairs       bool // as GemmPairs
+	bfloat16    bool // the result is rounded to bf16, whatever it is stored in
 }
 
 // operand is a matrix or its transpose: element (i, j) is data.At(i*rowStep + j*colStep).
@@ -55,21 +63,20 @@ func (m Matrix) operand(transposed bool) operand {
 func (o operand) at(i, j int) float32 { return o.data.At(i*o.rowStep + j*o.colStep) }
 
 // Tiles change the speed, never a chain: each is continued from one block of k to the
-// next. tileCols is a multiple of tileRows.
+// next.
 const (
-	tileRows  = 16
-	tileCols  = 32
+	tileSize  = 32
 	tileDepth = 64
 )
 
 // into stores the product in d, which may be its c but must not overlap a or b.
 func (p product) into(d Matrix) {
-	for i := 0; i < d.Rows; i += tileRows {
+	for i := 0; i < d.Rows; i += tileSize {
 		j := 0
 		if p.symmetric {
-			j = i / tileCols * tileCols
+			j = i
 		}
-		for ; j < d.Cols; j += tileCols {
+		for ; j < d.Cols; j += tileSize {
 			p.tile(d, i, j)
 		}
 	}
@@ -77,36 +84,56 @@ func (p product) into(d Matrix) {
 
 // tile computes the elements (i0+i, j0+j).
 func (p product) tile(d Matrix, i0, j0 int) {
-	var acc [tileRows][tileCols]float64
-	var panel [tileDepth][tileCols]float64
-	rows, cols := min(tileRows, d.Rows-i0), min(tileCols, d.Cols-j0)
+	var acc [tileSize][tileSize]float64
+	var panel [tileDepth][tileSize]float64
+	rows, cols := min(tileSize, d.Rows-i0), min(tileSize, d.Cols-j0)
 	for k0 := 0; k0 < p.a.cols; k0 += tileDepth {
 		depth := min(tileDepth, p.a.cols-k0)
 		for k := range depth {
 			for j := range cols {
-				panel[k][j] = float64(p.b.at(k0+k, j0+j))
+				panel[k][j] = p.load(p.b, k0+k, j0+j)
 			}
 		}
 		for i := range rows {
+			first := p.first(i0+i, j0)
 			for k := range depth {
-				if p.bfloat16 && k|1 < depth {
-					k ^= 1 // the odd element of a pair comes first
-				}
-				fmaRow(acc[i][:cols], float64(p.a.at(i0+i, k0+k)), panel[k][:cols])
+				k = p.order(k, depth)
+				fmaRow(acc[i][first:cols], p.load(p.a, i0+i, k0+k), panel[k][first:cols], p.pairs)
 			}
 		}
 	}
 	for i := range rows {
-		for j := range cols {
+		for j := p.first(i0+i, j0); j < cols; j++ {
 			p.store(d, i0+i, j0+j, float32(acc[i][j]))
 		}
 	}
 }
 
-func (p product) store(d Matrix, i, j int, acc float32) {
-	if p.symmetric && i > j {
-		return
+func (p product) load(o operand, i, j int) float64 {
+	x := o.at(i, j)
+	if p.pairs {
+		x = flushSubnormal(x)
 	}
+	return float64(x)
+}
+
+// order is the k that comes at some place of a block; tileDepth is even.
+func (p product) order(place, depth int) int {
+	if p.pairs && place^1 < depth {
+		return place ^ 1
+	}
+	return place
+}
+
+// first is the first element of a row that is computed in a tile from column j0.
+func (p product) first(row, j0 int) int {
+	if p.symmetric {
+		return max(0, row-j0)
+	}
+	return 0
+}
+
+func (p product) store(d Matrix, i, j int, acc float32) {
 	x := float32(p.alpha * (acc + 0))
 	if p.beta != 0 {
 		x += float32(p.beta * p.c.Data.At(i*p.c.Stride+j))
@@ -119,3 +146,5 @@ func (p product) store(d Matrix, i, j int, acc float32) {
 		d.Data.set(j*d.Stride+i, x, draw{})
 	}
 }
+
+func roundBF16(x float32) float32 { return bf16.FromFloat32(x).Float32() }

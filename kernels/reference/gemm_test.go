@@ -83,13 +83,22 @@ func requireSame(t *testing.T, want, got Matrix, msg ...any) {
 	}
 }
 
-// plainGemm is the contract's sentence, element by element.
-func plainGemm(c, a, b Matrix, alpha, beta float32) {
+// plainGemm is the contract's sentence, element by element, in either order.
+func plainGemm(c, a, b Matrix, alpha, beta float32, pairs bool) {
 	for i := range c.Rows {
 		for j := range c.Cols {
 			acc := float32(0)
 			for k := range a.Cols {
+				if pairs && k%2 == 1 {
+					continue
+				}
+				if pairs && k+1 < a.Cols {
+					acc = flushSubnormal(FMA(flushSubnormal(a.at(i, k+1)), flushSubnormal(b.at(k+1, j)), acc))
+				}
 				acc = FMA(a.at(i, k), b.at(k, j), acc)
+				if pairs {
+					acc = flushSubnormal(acc)
+				}
 			}
 			x := float32(alpha * (acc + 0))
 			if beta != 0 {
@@ -103,24 +112,27 @@ func plainGemm(c, a, b Matrix, alpha, beta float32) {
 func TestGemmIsThePlainLoop(t *testing.T) {
 	shapes := [][3]int{{1, 1, 1}, {1, 5, 3}, {7, 1, 2}, {3, 4, 0}, {0, 3, 2}, {2, 0, 3}, {15, 31, 63}, {16, 32, 64}, {17, 33, 65}, {5, 70, 130}, {40, 3, 200}}
 	factors := [][2]float32{{1, 0}, {1, 1}, {-0.7, 0}, {2.0315, -4.775}, {0, 3}, {0.1, 1e-30}}
-	for _, shape := range shapes {
-		for variant, factor := range factors {
-			for flags := range 16 {
-				transA, transB, bfA, bfC := flags&1 != 0, flags&2 != 0, flags&4 != 0, flags&8 != 0
-				a := gaussian(shape[0], shape[2], 0, bfA, 1)
-				b := gaussian(shape[2], shape[1], 0, bfA, 2)
-				c := gaussian(shape[0], shape[1], variant%3, bfC, 3)
-				want := c.clone()
-				plainGemm(want, a, b, factor[0], factor[1])
-				if transA {
-					a = a.transpose()
-				}
-				if transB {
-					b = b.transpose()
-				}
-				Gemm(c, a, transA, b, transB, factor[0], factor[1])
-				requireSame(t, want, c, shape, factor, flags)
+	for i, shape := range shapes {
+		for flags := range 32 {
+			factor := factors[(i+flags)%len(factors)]
+			transA, transB, bfA, bfC, pairs := flags&1 != 0, flags&2 != 0, flags&4 != 0, flags&8 != 0, flags&16 != 0
+			a := gaussian(shape[0], shape[2], 0, bfA, 1)
+			b := gaussian(shape[2], shape[1], 0, bfA, 2)
+			c := gaussian(shape[0], shape[1], flags%3, bfC, 3)
+			want := c.clone()
+			plainGemm(want, a, b, factor[0], factor[1], pairs)
+			if transA {
+				a = a.transpose()
 			}
+			if transB {
+				b = b.transpose()
+			}
+			gemm := Gemm
+			if pairs {
+				gemm = GemmPairs
+			}
+			gemm(c, a, transA, b, transB, factor[0], factor[1])
+			requireSame(t, want, c, shape, factor, flags)
 		}
 	}
 }
@@ -136,7 +148,7 @@ func TestGemmOnStridedViews(t *testing.T) {
 			}
 			return m.transpose()
 		}
-		plainGemm(want, dense(a, transA), dense(b, transB), 0.5, -2)
+		plainGemm(want, dense(a, transA), dense(b, transB), 0.5, -2, false)
 		Gemm(c, a, transA, b, transB, 0.5, -2)
 		requireSame(t, want, c, flags)
 	}
@@ -183,6 +195,50 @@ func TestGemmSpecialValues(t *testing.T) {
 		d := one(c.c)
 		Gemm(d, one(c.a), false, one(c.b), false, c.alpha, c.beta)
 		requireSame(t, one(c.d), d, c.name)
+	}
+}
+
+// The order of GemmPairs is within the bound that every bf16 product has to R.
+func TestGemmPairsIsWithinTheTolerance(t *testing.T) {
+	for _, k := range []int{1, 2, 7, 64, 500} {
+		a, b := gaussian(6, k, 0, true, 1), gaussian(k, 6, 0, true, 2)
+		r, c := gaussian(6, 6, 0, false, 3), gaussian(6, 6, 0, false, 4)
+		narrow := gaussian(6, 6, 0, true, 5)
+		Gemm(r, a, false, b, false, 1, 0)
+		GemmPairs(c, a, false, b, false, 1, 0)
+		GemmPairs(narrow, a, false, b, false, 1, 0)
+		for i := range 6 {
+			for j := range 6 {
+				sum := 0.0
+				for k := range k {
+					sum += math.Abs(float64(a.at(i, k)) * float64(b.at(k, j)))
+				}
+				bound := float64(k) * 0x1p-22 * sum
+				require.InDelta(t, float64(r.at(i, j)), float64(c.at(i, j)), bound)
+				require.InDelta(t, float64(r.at(i, j)), float64(narrow.at(i, j)), bound+0x1p-7*math.Abs(float64(r.at(i, j))))
+			}
+		}
+	}
+}
+
+func TestGemmPairsOrderAndFlush(t *testing.T) {
+	row := func(x ...float32) Matrix { return fromRows(x) }
+	for _, c := range []struct {
+		name        string
+		a, b        Matrix
+		pairs, want float32
+	}{
+		{"the odd product is rounded before the even cancels it", row(1, 1+0x1p-12), row(-1-0x1p-11, 1+0x1p-12), 0, 0x1p-24},
+		{"1 and -1 meet before the second small one", row(0x1p-24, 1, 0x1p-24, -1), row(1, 1, 1, 1), 0x1p-24, 0},
+		{"a subnormal operand", row(0x1p-130), row(0x1p100), 0, 0x1p-30},
+		{"a subnormal sum", row(0x1p-70, 0), row(0x1p-70, 0), 0, 0x1p-140},
+		{"a subnormal sum on the way", row(1, 0x1p-70), row(0x1.8p-126, -0x1p-58), 0x1.8p-126, 0x1.8p-126 - 0x1p-128},
+	} {
+		got := fromRows([]float32{notANumber})
+		GemmPairs(got, c.a, false, c.b, true, 1, 0)
+		require.Equal(t, c.pairs, got.at(0, 0), c.name)
+		Gemm(got, c.a, false, c.b, true, 1, 0)
+		require.Equal(t, c.want, got.at(0, 0), c.name)
 	}
 }
 

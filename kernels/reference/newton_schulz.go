@@ -1,10 +1,6 @@
 package reference
 
-import (
-	"math"
-
-	"github.com/lowbit-go/lowbit/bf16"
-)
+import "math"
 
 // Stack is Count matrices of one shape: element (i, j) of matrix k is
 // Data.At(k*Step + i*Stride + j).
@@ -32,28 +28,35 @@ type NewtonSchulzPlan struct {
 	// ParityNorm rounds the input, its norm and the divisor to bf16, and divides without
 	// scaling first.
 	ParityNorm bool
-	// BFloat16 rounds every stored matrix to bf16; products still accumulate in fp32, k = 1,
-	// 0, 3, 2, …, which is the order of processors' bf16 dot instructions.
+	// BFloat16 rounds every stored matrix to bf16. Products accumulate in fp32, in the order
+	// of GemmPairs.
 	BFloat16 bool
 	// Gram iterates on X·Xᵀ for matrices that are not square; GramRestart multiplies it
 	// into X after the second step, if there is a third, and starts again.
 	Gram, GramRestart bool
 }
 
-const gramRestartAfter = 2
+// workPadding is the multiple that the sizes of matrices in a workspace are rounded up
+// to, and workSlack what aligning them may cost.
+const (
+	workPadding = 32
+	workSlack   = 15
+)
 
-// WorkSize is the number of float32 that NewtonSchulz needs to work on matrices of a
-// shape.
+// WorkSize is the number of float32 that any implementation of NewtonSchulz needs to work
+// on matrices of a shape, one after the other.
 func (p *NewtonSchulzPlan) WorkSize(rows, cols int) int64 {
-	short, long := int64(min(rows, cols)), int64(max(rows, cols))
+	padded := func(n int) int64 { return (int64(n) + workPadding - 1) / workPadding * workPadding }
+	short, long := padded(min(rows, cols)), padded(max(rows, cols))
 	squares := int64(2)
-	if p.gram(rows, cols) {
+	if p.UsesGram(rows, cols) {
 		squares = 4
 	}
-	return 2*short*long + squares*short*short
+	return 3*short*long + squares*short*short + workSlack
 }
 
-func (p *NewtonSchulzPlan) gram(rows, cols int) bool { return p.Gram && rows != cols }
+// UsesGram tells whether matrices of a shape are worked on in Gram form.
+func (p *NewtonSchulzPlan) UsesGram(rows, cols int) bool { return p.Gram && rows != cols }
 
 // NewtonSchulz sets each matrix of dst to the polar factor of src's, approximated by an
 // odd polynomial of its singular values a step (Bernstein and Newhouse, "Old Optimizer,
@@ -67,8 +70,8 @@ func (p *NewtonSchulzPlan) gram(rows, cols int) bool { return p.Gram && rows != 
 // product of two factors, the second of which takes all but what exceeds 126 either way,
 // so a subnormal quotient is rounded once.
 //
-// In the notation of Gemm (alpha*(acc + 0) + beta*C), with symmetric products computed on
-// and above the diagonal and mirrored, a step is
+// In the notation of Gemm (alpha*(acc + 0) + beta*C) or, in bf16, GemmPairs, and with
+// symmetric products computed on and above the diagonal and mirrored, a step is
 //
 //	A = 1*X·Xᵀ
 //	B = c*A·A + b*A
@@ -111,7 +114,7 @@ func (p *NewtonSchulzPlan) orthogonalize(dst, src Matrix, work []float32) bool {
 	free := scratch{work}
 	x, y := free.matrix(input.rows, input.cols), free.matrix(input.rows, input.cols)
 	p.normalize(x, input, norm)
-	if p.gram(src.Rows, src.Cols) {
+	if p.UsesGram(src.Rows, src.Cols) {
 		x = p.iterateGram(x, y, free)
 	} else {
 		x = p.iterate(x, y, free)
@@ -120,123 +123,62 @@ func (p *NewtonSchulzPlan) orthogonalize(dst, src Matrix, work []float32) bool {
 }
 
 func (p *NewtonSchulzPlan) norm(m Matrix) float64 {
-	norm := math.Sqrt(orderedSum(m.Rows*m.Cols, func(i int) float64 {
-		return square(p.input(m.Data.At(i/m.Cols*m.Stride + i%m.Cols)))
+	return p.Norm(orderedSum(m.Rows*m.Cols, func(i int) float64 {
+		return square(p.Input(m.Data.At(i/m.Cols*m.Stride + i%m.Cols)))
 	}))
+}
+
+// Norm is the norm of a matrix from the sum of the squares of its Inputs.
+func (p *NewtonSchulzPlan) Norm(sumOfSquares float64) float64 {
+	norm := math.Sqrt(sumOfSquares)
 	if p.ParityNorm {
 		return float64(roundBF16(float32(norm)))
 	}
 	return norm
 }
 
-func (p *NewtonSchulzPlan) input(x float32) float32 {
+// Input is an element of the matrix as it enters the norm and the quotient.
+func (p *NewtonSchulzPlan) Input(x float32) float32 {
 	if p.ParityNorm {
 		return roundBF16(x)
 	}
 	return x
 }
 
-func (p *NewtonSchulzPlan) normalize(x Matrix, input operand, norm float64) {
-	divisor := float64(p.Safety * norm)
+// Scaling says how a matrix of that norm is normalised: an element of X is
+// Input(x)*first*second/divisor, each operation rounded.
+func (p *NewtonSchulzPlan) Scaling(norm float64) (first, second, divisor float32) {
+	d := float64(p.Safety * norm)
 	if p.EpsFloor {
-		divisor = max(divisor, p.Eps)
+		d = max(d, p.Eps)
 	} else {
-		divisor += p.Eps
+		d += p.Eps
 	}
-	scale := [2]float32{1, 1}
-	d := roundBF16(float32(divisor))
-	if !p.ParityNorm {
-		_, exponent := math.Frexp(norm)
-		e := exponent - 1
-		second := max(-126, min(e, 126))
-		scale[0] = float32(math.Ldexp(1, second-e))
-		scale[1] = float32(math.Ldexp(1, -second))
-		d = float32(math.Ldexp(divisor, -e))
+	if p.ParityNorm {
+		return 1, 1, roundBF16(float32(d))
 	}
+	_, exponent := math.Frexp(norm)
+	e := exponent - 1
+	power := max(-126, min(e, 126))
+	return float32(math.Ldexp(1, power-e)), float32(math.Ldexp(1, -power)), float32(math.Ldexp(d, -e))
+}
+
+func (p *NewtonSchulzPlan) normalize(x Matrix, input operand, norm float64) {
+	first, second, divisor := p.Scaling(norm)
 	for i := range x.Rows {
 		for j := range x.Cols {
-			v := float32(float32(p.input(input.at(i, j))*scale[0])*scale[1]) / d
-			if p.BFloat16 {
-				v = roundBF16(v)
-			}
-			x.Data.F32[i*x.Stride+j] = v
+			scaled := float32(p.Input(input.at(i, j))*first) * second
+			p.set(x, i, j, scaled/divisor)
 		}
 	}
 }
 
-// iterate takes the steps. The result is in x or y.
-func (p *NewtonSchulzPlan) iterate(x, y Matrix, free scratch) Matrix {
-	a, b := free.matrix(x.Rows, x.Rows), free.matrix(x.Rows, x.Rows)
-	for _, c := range p.Steps {
-		p.symmetric(a, 1, x.operand(false), x.operand(true), 0, a)
-		p.symmetric(b, c[2], a.operand(false), a.operand(false), c[1], a)
-		p.full(y, b, x, c[0])
-		x, y = y, x
+// set stores an element of a matrix of the workspace.
+func (p *NewtonSchulzPlan) set(m Matrix, i, j int, x float32) {
+	if p.BFloat16 {
+		x = roundBF16(x)
 	}
-	return x
-}
-
-// iterateGram takes the steps in Gram form. The result is in x or y.
-func (p *NewtonSchulzPlan) iterateGram(x, y Matrix, free scratch) Matrix {
-	r, q := free.matrix(x.Rows, x.Rows), free.matrix(x.Rows, x.Rows)
-	z, t := free.matrix(x.Rows, x.Rows), free.matrix(x.Rows, x.Rows)
-	first := true
-	for i, c := range p.Steps {
-		if first {
-			p.symmetric(r, 1, x.operand(false), x.operand(true), 0, r)
-		}
-		p.symmetric(z, c[2], r.operand(false), r.operand(false), c[1], r)
-		if first {
-			p.addIdentity(q, z, c[0])
-		} else {
-			p.symmetric(t, 1, q.operand(false), z.operand(false), c[0], q)
-			q, t = t, q
-		}
-		first = i+1 == len(p.Steps) || p.GramRestart && i+1 == gramRestartAfter
-		if first {
-			p.full(y, q, x, 0)
-			x, y = y, x
-			continue
-		}
-		p.symmetric(t, 1, r.operand(false), z.operand(false), c[0], r)
-		p.symmetric(r, 1, z.operand(false), t.operand(false), c[0], t)
-	}
-	return x
-}
-
-// symmetric sets D to alpha*A·B + beta*C, all symmetric.
-func (p *NewtonSchulzPlan) symmetric(d Matrix, alpha float32, a, b operand, beta float32, c Matrix) {
-	product{a, b, alpha, beta, c, true, p.BFloat16}.into(d)
-}
-
-// full sets Y to B·X + a*X.
-func (p *NewtonSchulzPlan) full(y, b, x Matrix, a float32) {
-	product{b.operand(false), x.operand(false), 1, a, x, false, p.BFloat16}.into(y)
-}
-
-// addIdentity sets Q to (Z + 0) + a*I.
-func (p *NewtonSchulzPlan) addIdentity(q, z Matrix, a float32) {
-	for i := range q.Rows {
-		for j := range q.Cols {
-			v := z.Data.F32[i*z.Stride+j] + 0
-			if i == j {
-				v += a
-			}
-			if p.BFloat16 {
-				v = roundBF16(v)
-			}
-			q.Data.F32[i*q.Stride+j] = v
-		}
-	}
-}
-
-// scratch is the workspace that is left.
-type scratch struct{ free []float32 }
-
-func (s *scratch) matrix(rows, cols int) Matrix {
-	m := Matrix{Floats{F32: s.free[:rows*cols]}, rows, cols, cols}
-	s.free = s.free[rows*cols:]
-	return m
+	m.Data.F32[i*m.Stride+j] = x
 }
 
 func (m Matrix) fill(x float32) {
@@ -258,5 +200,3 @@ func (m Matrix) assign(src operand) bool {
 	}
 	return ok
 }
-
-func roundBF16(x float32) float32 { return bf16.FromFloat32(x).Float32() }

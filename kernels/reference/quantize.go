@@ -84,12 +84,20 @@ func (f Format) scale(largest float32) float32 {
 	if !finite(largest) {
 		return poison
 	}
-	if lowest := f.Codebook.Table()[f.Codebook.Codes()[0]]; f.Headroom && lowest < 0 {
-		if scale := largest / -lowest; finite(scale) {
-			return scale
-		}
+	if scale := largest / f.ScaleDivisor(); finite(scale) {
+		return scale
 	}
 	return largest
+}
+
+// ScaleDivisor divides the largest magnitude of a block to make its scale: 1, or with
+// headroom the magnitude of the lowest value. A scale that would not be finite is not
+// divided.
+func (f Format) ScaleDivisor() float32 {
+	if lowest := f.Codebook.Table()[f.Codebook.Codes()[0]]; f.Headroom && lowest < 0 {
+		return -lowest
+	}
+	return 1
 }
 
 func (f Format) encode(x, scale float32) uint8 {

@@ -31,9 +31,13 @@ type Stream struct {
 
 // Stochastic is bf16.Stochastic of each element with the stream's bits.
 func Stochastic(dst []bf16.BF16, src []float32, s Stream) {
-	d := draw{stream: s, stochastic: true}
+	var draws bf16.Draws
 	for i, x := range src {
-		dst[i] = d.round(x, i)
+		index := uint64(s.First) + uint64(i)
+		if i == 0 || index%8 == 0 {
+			draws = bf16.DrawsAt(s.Seed, s.Step, index/8)
+		}
+		dst[i] = bf16.Stochastic(x, draws[index%8])
 	}
 }
 

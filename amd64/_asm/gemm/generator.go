@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/mmcloughlin/avo/attr"
+	"github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+type (
+	vec = reg.VecVirtual
+	gp  = reg.GPVirtual
+	mem = operand.Mem
+)
+
+// tier is an instruction set's shape: a strip has width lanes, in vectors of lanes, and
+// the rows of a block are worked on in parts.
+type tier struct {
+	name, file   string
+	width, lanes int
+	parts        []int
+	vector       func(*build.Context) vec
+}
+
+var avx2 = tier{
+	name: "AVX2", file: "avx2", width: 16, lanes: 8, parts: []int{6, 5, 5},
+	vector: func(c *build.Context) vec { return c.YMM() },
+}
+
+// generator is avo's context for one tier.
+type generator struct {
+	*build.Context
+	tier
+	labels int
+}
+
+// function begins a function. The documentation ends in the Go loop that it equals.
+func (g *generator) function(name, signature, doc string) {
+	g.Function(name)
+	g.Attributes(attr.NOSPLIT)
+	g.SignatureExpr("func" + signature)
+	g.Doc(strings.Split(strings.TrimSpace(doc), "\n")...)
+	g.Pragma("noescape")
+}
+
+func (g *generator) end() {
+	g.VZEROUPPER()
+	g.RET()
+}
+
+func (g *generator) label(name string) string {
+	g.labels++
+	return fmt.Sprintf("%s%d", name, g.labels)
+}
+
+func (g *generator) vec() vec { return g.vector(g.Context) }
+
+func (g *generator) arg(name string) gp { return g.Load(g.Param(name), g.GP64()).(gp) }
+
+// stride loads a number of float32 as bytes.
+func (g *generator) stride(name string) gp {
+	s := g.arg(name)
+	g.SHLQ(operand.U8(2), s)
+	return s
+}
+
+func (g *generator) copyOf(p gp) gp {
+	q := g.GP64()
+	g.MOVQ(p, q)
+	return q
+}
+
+// broadcast is a float32 argument in every lane.
+func (g *generator) broadcast(name string) vec {
+	basic, err := g.Param(name).Resolve()
+	if err != nil {
+		panic(err)
+	}
+	v := g.vec()
+	g.VBROADCASTSS(basic.Addr, v)
+	return v
+}
+
+// loop runs body, which advances its own pointers, while n is at least step.
+func (g *generator) loop(n gp, step int, body func()) {
+	again, done := g.label("loop"), g.label("done")
+	g.CMPQ(n, operand.I32(step))
+	g.JB(operand.LabelRef(done))
+	g.Label(again)
+	body()
+	g.SUBQ(operand.I32(step), n)
+	g.CMPQ(n, operand.I32(step))
+	g.JAE(operand.LabelRef(again))
+	g.Label(done)
+}
+
+func (g *generator) advance(p gp, bytes int) { g.ADDQ(operand.I32(bytes), p) }
+
+// at is the memory at an offset in float32 from a pointer.
+func at(p gp, offset int) mem { return mem{Base: p, Disp: 4 * offset} }

@@ -1,0 +1,107 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// sparse writes a file with one tensor of zeros that takes no room on the disk.
+func sparse(t *testing.T, path, shape string, bytes int64) {
+	t.Helper()
+	header := headed(`{"w":{"dtype":"F32","shape":`+shape+`,"data_offsets":[0,`+strconv.FormatInt(bytes, 10)+`]}}`, 0)
+	require.NoError(t, os.WriteFile(path, header, 0o666))
+	require.NoError(t, os.Truncate(path, int64(len(header))+bytes))
+}
+
+// TestSignals stops the command itself in the middle of its work.
+func TestSignals(t *testing.T) {
+	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		folder := t.TempDir()
+		in, out := filepath.Join(folder, "in"), filepath.Join(folder, "out")
+		sparse(t, in, "[4096,262144]", 4<<30)
+		var stdout, stderr bytes.Buffer
+		c := command("", "quantize", in, out, "--format", "dynamic8")
+		c.Stdout, c.Stderr = &stdout, &stderr
+		require.NoError(t, c.Start())
+		require.Eventually(t, func() bool { return len(names(t, folder)) == 2 }, time.Minute, time.Millisecond)
+		require.NoError(t, c.Process.Signal(signal))
+		require.Error(t, c.Wait())
+		require.Equal(t, exitInterrupted, c.ProcessState.ExitCode())
+		require.Empty(t, stdout.String())
+		require.Equal(t, "lowbit: interrupted\n", stderr.String())
+		require.Equal(t, []string{"in"}, names(t, folder))
+	}
+}
+
+// A limit of 512 or 1024 bytes on the size of files stands in for a full disk.
+func TestFullDisk(t *testing.T) {
+	for name, command := range conversions {
+		for place, metadata := range map[string]map[string]string{"data": nil, "header": {"note": strings.Repeat("x", 2000)}} {
+			t.Run(name+" "+place, func(t *testing.T) {
+				folder := t.TempDir()
+				in, out := filepath.Join(folder, "in"), filepath.Join(folder, "out")
+				store(t, in, metadata, f32("w", numbers(5000), 5000))
+				if name == "dequantize" {
+					succeeds(t, "quantize", in, out, "--format", "nf4")
+					require.NoError(t, os.Rename(out, in))
+				}
+				limited := exec.Command("sh", append([]string{"-c", `ulimit -f 1; exec "$0" "$@"`, os.Args[0]}, append(command, in, out)...)...)
+				limited.Env = append(os.Environ(), "LOWBIT_TEST_COMMAND=1")
+				var stdout, stderr bytes.Buffer
+				limited.Stdout, limited.Stderr = &stdout, &stderr
+				require.Error(t, limited.Run())
+				requireFailure(t, result{limited.ProcessState.ExitCode(), stdout.String(), stderr.String()}, exitFailed, out+": ")
+				require.Contains(t, stderr.String(), "file too large")
+				require.Equal(t, []string{"in"}, names(t, folder))
+			})
+		}
+	}
+}
+
+func TestSymbolicLinks(t *testing.T) {
+	folder, in := small(t)
+	link := filepath.Join(folder, "link")
+	require.NoError(t, os.Symlink(in, link))
+	fails(t, exitBadInput, "are the same file", "quantize", in, link, "--format", "nf4", "--force")
+	fails(t, exitBadInput, "are the same file", "round", link, in, "--to", "bfloat16", "--force")
+	require.Equal(t, []string{"in", "link"}, names(t, folder))
+}
+
+// TestLargerThanMemory converts a tensor of 8 GiB in less than 256 MiB. It takes minutes and 13 GiB of disk.
+func TestLargerThanMemory(t *testing.T) {
+	if os.Getenv("LOWBIT_LARGE") == "" {
+		t.Skip("LOWBIT_LARGE=1 runs the test with a tensor of 8 GiB")
+	}
+	folder := t.TempDir()
+	at := func(name string) string { return filepath.Join(folder, name) }
+	sparse(t, at("in"), "[2,1073741824]", 8<<30)
+	for _, args := range [][]string{
+		{"quantize", at("in"), at("q"), "--format", "nf4", "--layout", "bitsandbytes", "--double-quant"},
+		{"dequantize", at("q"), at("d"), "--dtype", "bfloat16"},
+		{"inspect", at("d"), "--against", at("in")},
+		{"round", at("in"), at("r"), "--to", "bfloat16"},
+	} {
+		c := command("", args...)
+		var stderr bytes.Buffer
+		c.Stderr = &stderr
+		require.NoError(t, c.Run(), stderr.String())
+		peak := c.ProcessState.SysUsage().(*syscall.Rusage).Maxrss
+		if runtime.GOOS == "linux" {
+			peak *= 1024
+		}
+		t.Logf("%s: %d MiB", args[0], peak>>20)
+		require.Less(t, peak, int64(256<<20), args[0])
+	}
+}

@@ -1,0 +1,147 @@
+package fuzz
+
+import (
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lowbit-go/lowbit/kernels"
+)
+
+func FuzzAbsmax(f *testing.F)               { fuzzOperation(f, "absmax") }
+func FuzzAccumulate(f *testing.F)           { fuzzOperation(f, "accumulate") }
+func FuzzAdamW4bit(f *testing.F)            { fuzzOperation(f, "adamw_4bit") }
+func FuzzAdamW8bit(f *testing.F)            { fuzzOperation(f, "adamw_8bit") }
+func FuzzAdamWBFloat16(f *testing.F)        { fuzzOperation(f, "adamw_bfloat16") }
+func FuzzAdamWFloat32(f *testing.F)         { fuzzOperation(f, "adamw_float32") }
+func FuzzBF16Round(f *testing.F)            { fuzzOperation(f, "bf16_round") }
+func FuzzBF16Stochastic(f *testing.F)       { fuzzOperation(f, "bf16_stochastic") }
+func FuzzBF16Truncate(f *testing.F)         { fuzzOperation(f, "bf16_truncate") }
+func FuzzBF16Widen(f *testing.F)            { fuzzOperation(f, "bf16_widen") }
+func FuzzDequantize(f *testing.F)           { fuzzOperation(f, "dequantize") }
+func FuzzDot(f *testing.F)                  { fuzzOperation(f, "dot") }
+func FuzzFactorMeans(f *testing.F)          { fuzzOperation(f, "factor_means") }
+func FuzzGemmBFloat16(f *testing.F)         { fuzzOperation(f, "gemm_bfloat16") }
+func FuzzGemmFloat32(f *testing.F)          { fuzzOperation(f, "gemm_float32") }
+func FuzzMuonDirection(f *testing.F)        { fuzzOperation(f, "muon_direction") }
+func FuzzMuonUpdate(f *testing.F)           { fuzzOperation(f, "muon_update") }
+func FuzzNewtonSchulzBFloat16(f *testing.F) { fuzzOperation(f, "newton_schulz_bfloat16") }
+func FuzzNewtonSchulzFloat32(f *testing.F)  { fuzzOperation(f, "newton_schulz_float32") }
+func FuzzNorm(f *testing.F)                 { fuzzOperation(f, "norm") }
+func FuzzQuantize(f *testing.F)             { fuzzOperation(f, "quantize") }
+func FuzzScale(f *testing.F)                { fuzzOperation(f, "scale") }
+func FuzzSyrkBFloat16(f *testing.F)         { fuzzOperation(f, "syrk_bfloat16") }
+func FuzzSyrkFloat32(f *testing.F)          { fuzzOperation(f, "syrk_float32") }
+
+// properties are what must hold of an operation's public door whatever the reference
+// does.
+type properties interface {
+	properties(t *testing.T, in *input)
+}
+
+// fuzzOperation checks every variant and implementation of an operation, and its
+// properties.
+func fuzzOperation(f *testing.F, name string) {
+	for data := range first(30, Cases(3)) {
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, trial := range operation(name) {
+			for _, implementation := range trial.row.Implementations {
+				if implementation.Available {
+					require.Empty(t, trial.Check(implementation.Name, data).First)
+				}
+			}
+			in := newInput(data)
+			trial.decode(in).(properties).properties(t, in)
+			if t.Failed() {
+				t.Fatalf("%s %s, where %s", name, trial.row.Variant, in.description())
+			}
+		}
+	})
+}
+
+func operation(name string) []Trial {
+	return slices.DeleteFunc(Trials(), func(t Trial) bool { return t.row.Name != name })
+}
+
+// targets are the fuzz functions of this file by the operation that they try.
+func targets(t *testing.T) map[string]string {
+	file, err := parser.ParseFile(token.NewFileSet(), "fuzz_test.go", nil, 0)
+	require.NoError(t, err)
+	found := map[string]string{}
+	for _, d := range file.Decls {
+		function, ok := d.(*ast.FuncDecl)
+		if !ok || function.Recv != nil {
+			continue
+		}
+		ast.Inspect(function, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok && fmt.Sprint(call.Fun) == "fuzzOperation" {
+				name, err := strconv.Unquote(call.Args[1].(*ast.BasicLit).Value)
+				require.NoError(t, err)
+				found[name] = function.Name.Name
+			}
+			return true
+		})
+	}
+	return found
+}
+
+func TestEveryOperationHasAFuzzTarget(t *testing.T) {
+	names := map[string]bool{}
+	for _, row := range kernels.Table() {
+		names[row.Name] = true
+	}
+	require.Equal(t, slices.Sorted(maps.Keys(names)), slices.Sorted(maps.Keys(targets(t))))
+}
+
+var update = flag.Bool("update", false, "write the corpora of the fuzz targets")
+
+// TestCorpora compares testdata/fuzz with what Cases has first of everything noteworthy,
+// or writes it: go test ./fuzz -run TestCorpora -update.
+func TestCorpora(t *testing.T) {
+	for name, target := range targets(t) {
+		folder := filepath.Join("testdata", "fuzz", target)
+		want := corpus(name)
+		require.NotEmpty(t, want)
+		if *update {
+			require.NoError(t, os.RemoveAll(folder))
+			require.NoError(t, os.MkdirAll(folder, 0o755))
+			for file, text := range want {
+				require.NoError(t, os.WriteFile(filepath.Join(folder, file), []byte(text), 0o644))
+			}
+		}
+		for file, text := range want {
+			found, err := os.ReadFile(filepath.Join(folder, file))
+			require.NoError(t, err)
+			require.Equal(t, text, string(found), "%s is not the first such input; write it with -update", file)
+		}
+	}
+}
+
+// corpus has, by file, the first input with each feature in each variant.
+func corpus(name string) map[string]string {
+	files := map[string]string{}
+	for _, trial := range operation(name) {
+		for data := range first(80, Cases(4)) {
+			in := newInput(data)
+			trial.decode(in)
+			for feature := range in.features {
+				if files[feature] == "" {
+					files[feature] = fmt.Sprintf("go test fuzz v1\n[]byte(%q)\n", data)
+				}
+			}
+		}
+	}
+	return files
+}

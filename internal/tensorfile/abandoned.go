@@ -1,0 +1,58 @@
+package tensorfile
+
+import (
+	"crypto/rand"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// temporaryPrefix begins the names of the temporary files of one output, which may itself
+// have a name of any length.
+func temporaryPrefix(path string) string {
+	name := fnv.New64a()
+	name.Write([]byte(filepath.Base(path)))
+	return fmt.Sprintf(".lowbit-%016x-", name.Sum64())
+}
+
+// begin makes a temporary file beside path, which stays locked until it is closed or the
+// process ends: what is not locked was abandoned.
+func begin(path string) (*os.File, error) {
+	folder, prefix := filepath.Split(path)
+	prefix = temporaryPrefix(prefix)
+	removeAbandoned(folder, prefix)
+	for {
+		f, err := os.OpenFile(folder+prefix+rand.Text()+".tmp", os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+		if err != nil {
+			return nil, err
+		}
+		lock(f)
+		if sameFile(f) { // nobody took it for abandoned before it was locked
+			return f, nil
+		}
+		f.Close()
+	}
+}
+
+// removeAbandoned removes the temporary files of this output that killed processes left.
+// What it cannot remove stays.
+func removeAbandoned(folder, prefix string) {
+	entries, _ := os.ReadDir(filepath.Join(folder, "."))
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), prefix) {
+			removeUnlocked(folder + entry.Name())
+		}
+	}
+}
+
+// sameFile tells whether an open file still has its name.
+func sameFile(f *os.File) bool {
+	named, err := os.Stat(f.Name())
+	if err != nil {
+		return false
+	}
+	open, err := f.Stat()
+	return err == nil && os.SameFile(named, open)
+}

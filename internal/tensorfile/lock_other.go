@@ -1,0 +1,26 @@
+//go:build !(darwin || dragonfly || freebsd || linux || netbsd || openbsd)
+
+package tensorfile
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+)
+
+func lock(*os.File) {}
+
+// removeUnlocked relies on Windows, which removes no file that a process has open.
+func removeUnlocked(path string) {
+	if runtime.GOOS == "windows" {
+		os.Remove(path)
+	}
+}
+
+// closeAs gives a synced file its name once it is closed: Windows renames no open file.
+func closeAs(f *os.File, path string) error {
+	if err := f.Close(); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return os.Rename(f.Name(), path)
+}

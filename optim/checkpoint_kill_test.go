@@ -1,0 +1,107 @@
+//go:build !js && !wasip1
+
+package optim_test
+
+import (
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lowbit-go/lowbit/optim"
+	"github.com/stretchr/testify/require"
+)
+
+const killFolder = "LOWBIT_KILL_FOLDER"
+
+// TestKilledWhileSaving kills a process that saves in a loop, at random moments: the file
+// is whole each time, and what was left unfinished is gone after the next save.
+// LOWBIT_KILLS says how many times.
+func TestKilledWhileSaving(t *testing.T) {
+	if folder := os.Getenv(killFolder); folder != "" {
+		saveForever(t, folder)
+	}
+	kills := 20
+	if text := os.Getenv("LOWBIT_KILLS"); text != "" {
+		var err error
+		kills, err = strconv.Atoi(text)
+		require.NoError(t, err)
+	}
+	folder := t.TempDir()
+	path := filepath.Join(folder, "checkpoint")
+	step, leftovers := int64(-1), 0
+	for range kills {
+		child := exec.Command(os.Args[0], "-test.run=^TestKilledWhileSaving$")
+		child.Env = append(os.Environ(), killFolder+"="+folder)
+		out, err := child.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, child.Start())
+		_, err = out.Read(make([]byte, 1)) // it has begun to save
+		require.NoError(t, err)
+		time.Sleep(time.Duration(rand.Int64N(int64(20 * time.Millisecond))))
+		require.NoError(t, child.Process.Kill())
+		require.Error(t, child.Wait())
+
+		opt, params := killed(t)
+		if _, err := os.Stat(path); err != nil {
+			require.Equal(t, int64(-1), step, "a checkpoint is gone")
+			continue
+		}
+		metadata, err := opt.Load(path)
+		require.NoError(t, err)
+		require.Equal(t, strconv.FormatInt(opt.Steps(), 10), metadata["steps"])
+		require.GreaterOrEqual(t, opt.Steps(), step)
+		step = opt.Steps()
+		for _, x := range params[0].Weights.F32 {
+			require.Equal(t, float32(step), x)
+		}
+		leftovers += len(unfinished(t, folder))
+	}
+	require.GreaterOrEqual(t, step, int64(1), "no process has saved anything")
+	require.Positive(t, leftovers, "no process was killed while it was saving")
+	opt, _ := killed(t)
+	require.NoError(t, opt.Save(path, optim.SaveOptions{Weights: true}))
+	require.Empty(t, unfinished(t, folder))
+}
+
+// killed makes the optimizer that the processes save: its weights are all the step's number.
+func killed(t *testing.T) (*optim.Optimizer, []optim.Param) {
+	t.Helper()
+	const n = 100_000
+	opt, params := newOptimizer(t, `{"adam_8bit": true}`, optim.Param{Name: "w", Shape: []int64{n}, Weights: f32(n)})
+	return opt, params
+}
+
+// saveForever resumes from what the last process left.
+func saveForever(t *testing.T, folder string) {
+	path := filepath.Join(folder, "checkpoint")
+	opt, params := killed(t)
+	if _, err := opt.Load(path); err != nil {
+		require.ErrorIs(t, err, os.ErrNotExist)
+	}
+	for {
+		_, err := opt.Step() // without gradients: only the counter moves
+		require.NoError(t, err)
+		for i := range params[0].Weights.F32 {
+			params[0].Weights.F32[i] = float32(opt.Steps())
+		}
+		os.Stdout.WriteString(".")
+		require.NoError(t, opt.Save(path, optim.SaveOptions{Weights: true, Metadata: map[string]string{"steps": strconv.FormatInt(opt.Steps(), 10)}}))
+	}
+}
+
+func unfinished(t *testing.T, folder string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(folder)
+	require.NoError(t, err)
+	for _, entry := range entries {
+		if strings.HasSuffix(entry.Name(), ".tmp") {
+			names = append(names, entry.Name())
+		}
+	}
+	return names
+}

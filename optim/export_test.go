@@ -1,0 +1,24 @@
+package optim
+
+import (
+	"bytes"
+
+	"github.com/lowbit-go/lowbit/internal/tensorfile"
+)
+
+// LoadBytes is Load of a file in memory.
+func (o *Optimizer) LoadBytes(content []byte) (map[string]string, error) {
+	f, err := tensorfile.Decode(bytes.NewReader(content), int64(len(content)), "memory")
+	if err != nil {
+		return nil, err
+	}
+	return o.load(f)
+}
+
+// SetSteps pretends that every parameter has had n updates.
+func (o *Optimizer) SetSteps(n int64) {
+	o.step = n
+	for _, p := range o.params {
+		p.step = n
+	}
+}
