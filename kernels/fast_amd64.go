@@ -37,6 +37,7 @@ var fast = implementations{
 	syrkFloat32: avx2[SyrkFunc](stripsAVX2.Syrk),
 
 	newtonSchulzFloat32: avx2[NewtonSchulzFunc](stripsAVX2.NewtonSchulz),
+	newtonSchulzBF16:    avx2[NewtonSchulzFunc](stripsBF16AVX2.NewtonSchulz),
 }
 
 // avx2 is the list of implementations of a row that has one for AVX2.
