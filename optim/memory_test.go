@@ -1,4 +1,8 @@
+//go:build !race
+
 package optim_test
+
+// The race detector allocates, and drops at random what pools hold.
 
 import (
 	"runtime"
