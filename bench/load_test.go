@@ -274,5 +274,5 @@ func newtonSchulz(op *kernels.Op[kernels.NewtonSchulzFunc], n int) func(kernels.
 		return kernels.Stack{Data: floats(n*n, false), Count: 1, Rows: n, Cols: n, Stride: n, Step: n * n}
 	}
 	dst, src, work := stack(), stack(), make([]float32, plan.WorkSize(n, n))
-	return func(orthogonalize kernels.NewtonSchulzFunc) { orthogonalize(dst, src, plan, work) }
+	return func(orthogonalize kernels.NewtonSchulzFunc) { orthogonalize(dst, src, plan, work, 1) }
 }

@@ -29,8 +29,14 @@ var fast = implementations{
 	scaleFloat32: avx2[ScaleFunc](scaleFloat32AVX2),
 	scaleBF16:    avx2[ScaleFunc](scaleBF16AVX2),
 
+	adamWFloat32: adamWFloat32AVX2,
+	adamWBF16:    adamWBF16AVX2,
+	adamW8bit:    adamW8bitAVX2,
+
 	gemmFloat32: avx2[GemmFunc](stripsAVX2.Gemm),
 	syrkFloat32: avx2[SyrkFunc](stripsAVX2.Syrk),
+
+	newtonSchulzFloat32: avx2[NewtonSchulzFunc](stripsAVX2.NewtonSchulz),
 }
 
 // avx2 is the list of implementations of a row that has one for AVX2.

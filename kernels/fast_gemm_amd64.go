@@ -13,4 +13,6 @@ var stripsAVX2 = &strips.Kernels{
 	Transpose: amd64.TransposeBlockAVX2,
 	CopyRows:  amd64.CopyRowsAVX2,
 	Normalize: amd64.NormalizeBlockAVX2,
+
+	Absmax: amd64.AbsmaxAVX2, SumSquares: amd64.SumSquaresAVX2,
 }

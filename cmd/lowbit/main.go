@@ -63,13 +63,7 @@ func (e *env) execute(args []string) error {
 	}
 	// kong prints the help, asks to exit, and goes on parsing when that returns.
 	helped := false
-	parser, err := kong.New(&commands{},
-		kong.Name("lowbit"),
-		kong.Description("Numerical kernels for training in low precision, on files of tensors."),
-		kong.Writers(e.stdout, e.stderr),
-		kong.Exit(func(int) { helped = true }),
-		formatVars, orthogonalizeVars, trainVars,
-	)
+	parser, err := e.parser(func(int) { helped = true })
 	if err != nil {
 		return err
 	}
@@ -81,6 +75,16 @@ func (e *env) execute(args []string) error {
 		return err
 	}
 	return command.Run(e)
+}
+
+func (e *env) parser(exit func(int)) (*kong.Kong, error) {
+	return kong.New(&commands{},
+		kong.Name("lowbit"),
+		kong.Description("Numerical kernels for training in low precision, on files of tensors."),
+		kong.Writers(e.stdout, e.stderr),
+		kong.Exit(exit),
+		formatVars, orthogonalizeVars, trainVars,
+	)
 }
 
 // inputError is an error of the command line or of what it names, rather than of the disk.
