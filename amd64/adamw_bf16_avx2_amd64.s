@@ -12,32 +12,32 @@ TEXT ·AdamWBF16WF32GF32AVX2(SB), $352-120
 	MOVQ         m_base+48(FP), DX
 	MOVQ         v_base+72(FP), BX
 	MOVQ         w_len+8(FP), SI
+	MOVQ         s+96(FP), DI
+	VBROADCASTSS (DI), Y0
+	VMOVUPS      Y0, (SP)
+	VBROADCASTSS 4(DI), Y0
+	VMOVUPS      Y0, 32(SP)
+	VBROADCASTSS 8(DI), Y0
+	VMOVUPS      Y0, 64(SP)
+	VBROADCASTSS 12(DI), Y0
+	VMOVUPS      Y0, 96(SP)
+	VBROADCASTSS 16(DI), Y0
+	VMOVUPS      Y0, 128(SP)
+	VBROADCASTSS 20(DI), Y0
+	VMOVUPS      Y0, 160(SP)
+	VBROADCASTSS 24(DI), Y0
+	VMOVUPS      Y0, 192(SP)
+	VBROADCASTSS 28(DI), Y0
+	VMOVUPS      Y0, 224(SP)
+	VBROADCASTSS 32(DI), Y0
+	VMOVUPS      Y0, 256(SP)
+	VBROADCASTSS 36(DI), Y0
+	VMOVUPS      Y0, 288(SP)
+	VBROADCASTSS 40(DI), Y0
+	VMOVUPS      Y0, 320(SP)
 	VPBROADCASTD word_7fff<>+0(SB), Y0
 	VPBROADCASTD word_1<>+0(SB), Y1
 	VPBROADCASTD word_40<>+0(SB), Y2
-	MOVQ         s+96(FP), DI
-	VBROADCASTSS (DI), Y3
-	VMOVUPS      Y3, (SP)
-	VBROADCASTSS 4(DI), Y3
-	VMOVUPS      Y3, 32(SP)
-	VBROADCASTSS 8(DI), Y3
-	VMOVUPS      Y3, 64(SP)
-	VBROADCASTSS 12(DI), Y3
-	VMOVUPS      Y3, 96(SP)
-	VBROADCASTSS 16(DI), Y3
-	VMOVUPS      Y3, 128(SP)
-	VBROADCASTSS 20(DI), Y3
-	VMOVUPS      Y3, 160(SP)
-	VBROADCASTSS 24(DI), Y3
-	VMOVUPS      Y3, 192(SP)
-	VBROADCASTSS 28(DI), Y3
-	VMOVUPS      Y3, 224(SP)
-	VBROADCASTSS 32(DI), Y3
-	VMOVUPS      Y3, 256(SP)
-	VBROADCASTSS 36(DI), Y3
-	VMOVUPS      Y3, 288(SP)
-	VBROADCASTSS 40(DI), Y3
-	VMOVUPS      Y3, 320(SP)
 	VXORPS       Y3, Y3, Y3
 	VXORPS       Y4, Y4, Y4
 	CMPB         nesterov+104(FP), $0x00
@@ -46,66 +46,58 @@ TEXT ·AdamWBF16WF32GF32AVX2(SB), $352-120
 	JB           done4
 
 loop3:
-	VMOVUPS      (AX), Y5
-	VPMOVZXWD    (DX), Y6
-	VPSLLD       $0x10, Y6, Y6
-	VPMOVZXWD    (BX), Y7
-	VPSLLD       $0x10, Y7, Y7
-	VMOVUPS      (CX), Y8
-	VMULPS       (SP), Y8, Y8
-	VMULPS       32(SP), Y5, Y5
-	VMULPS       96(SP), Y8, Y9
-	VMULPS       64(SP), Y6, Y6
-	VADDPS       Y9, Y6, Y6
-	VMULPS       160(SP), Y8, Y9
-	VMULPS       Y8, Y9, Y9
-	VMULPS       128(SP), Y7, Y7
-	VADDPS       Y9, Y7, Y7
-	VSQRTPS      Y7, Y10
-	VDIVPS       192(SP), Y10, Y10
-	VADDPS       224(SP), Y10, Y10
-	VMULPS       288(SP), Y6, Y9
-	VMULPS       320(SP), Y8, Y8
-	VADDPS       Y8, Y9, Y9
-	VMULPS       256(SP), Y9, Y9
-	VDIVPS       Y10, Y9, Y9
-	VSUBPS       Y9, Y5, Y5
-	VXORPS       Y8, Y8, Y8
-	VFMADD231PS  Y3, Y5, Y8
-	VFMADD231PS  Y3, Y7, Y8
-	VCMPPS       $0x03, Y8, Y8, Y8
-	VMOVMSKPS    Y8, DI
-	TESTL        DI, DI
-	JNZ          bad5
-	VMOVUPS      Y5, (AX)
-	VPSRLD       $0x10, Y6, Y5
-	VCMPPS       $0x03, Y6, Y6, Y8
-	VPAND        Y1, Y5, Y9
-	VPADDD       Y0, Y6, Y6
-	VPADDD       Y6, Y9, Y9
-	VPSRLD       $0x10, Y9, Y9
-	VPOR         Y2, Y5, Y5
-	VPBLENDVB    Y8, Y5, Y9, Y9
-	VEXTRACTI128 $0x01, Y9, X5
-	VPACKUSDW    X5, X9, X5
-	VMOVDQU      X5, (DX)
-	VPSRLD       $0x10, Y7, Y5
-	VCMPPS       $0x03, Y7, Y7, Y6
-	VPAND        Y1, Y5, Y8
-	VPADDD       Y0, Y7, Y7
-	VPADDD       Y7, Y8, Y8
-	VPSRLD       $0x10, Y8, Y8
-	VPOR         Y2, Y5, Y5
-	VPBLENDVB    Y6, Y5, Y8, Y8
-	VEXTRACTI128 $0x01, Y8, X5
-	VPACKUSDW    X5, X8, X5
-	VMOVDQU      X5, (BX)
+	VMOVUPS     (AX), Y5
+	VPMOVZXWD   (DX), Y6
+	VPSLLD      $0x10, Y6, Y6
+	VPMOVZXWD   (BX), Y7
+	VPSLLD      $0x10, Y7, Y7
+	VMOVUPS     (CX), Y8
+	VMULPS      (SP), Y8, Y8
+	VMULPS      32(SP), Y5, Y5
+	VMULPS      96(SP), Y8, Y9
+	VMULPS      64(SP), Y6, Y6
+	VADDPS      Y9, Y6, Y6
+	VMULPS      160(SP), Y8, Y9
+	VMULPS      Y8, Y9, Y9
+	VMULPS      128(SP), Y7, Y7
+	VADDPS      Y9, Y7, Y7
+	VSQRTPS     Y7, Y10
+	VDIVPS      192(SP), Y10, Y10
+	VADDPS      224(SP), Y10, Y10
+	VMULPS      288(SP), Y6, Y9
+	VMULPS      320(SP), Y8, Y8
+	VADDPS      Y8, Y9, Y9
+	VMULPS      256(SP), Y9, Y9
+	VDIVPS      Y10, Y9, Y9
+	VSUBPS      Y9, Y5, Y5
+	VXORPS      Y8, Y8, Y8
+	VFMADD231PS Y3, Y5, Y8
+	VFMADD231PS Y3, Y7, Y8
+	VCMPPS      $0x03, Y8, Y8, Y8
+	VMOVMSKPS   Y8, DI
+	TESTL       DI, DI
+	JNZ         bad5
+	VMOVUPS     Y5, (AX)
+	VPSRLD      $0x10, Y6, Y5
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y6, Y5, Y5
+	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
+	VPERMQ      $0x08, Y5, Y5
+	VMOVDQU     X5, (DX)
+	VPSRLD      $0x10, Y7, Y5
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y7, Y5, Y5
+	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
+	VPERMQ      $0x08, Y5, Y5
+	VMOVDQU     X5, (BX)
 
 resume6:
-	ADDQ $0x20, AX
-	ADDQ $0x20, CX
-	ADDQ $0x10, DX
-	ADDQ $0x10, BX
+	ADDQ $0x00000020, AX
+	ADDQ $0x00000020, CX
+	ADDQ $0x00000010, DX
+	ADDQ $0x00000010, BX
 	SUBQ $0x08, SI
 	CMPQ SI, $0x08
 	JAE  loop3
@@ -152,31 +144,21 @@ loop7:
 	JNZ         bad9
 	VMOVSS      X5, (AX)
 	VPSRLD      $0x10, Y6, Y5
-	VCMPPS      $0x03, Y6, Y6, Y8
-	VPAND       Y1, Y5, Y9
-	VPADDD      Y0, Y6, Y6
-	VPADDD      Y6, Y9, Y9
-	VPSRLD      $0x10, Y9, Y9
-	VPOR        Y2, Y5, Y5
-	VPBLENDVB   Y8, Y5, Y9, Y9
-	VMOVD       X9, DI
-	MOVW        DI, (DX)
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y6, Y5, Y5
+	VPEXTRW     $0x01, X5, (DX)
 	VPSRLD      $0x10, Y7, Y5
-	VCMPPS      $0x03, Y7, Y7, Y6
-	VPAND       Y1, Y5, Y8
-	VPADDD      Y0, Y7, Y7
-	VPADDD      Y7, Y8, Y8
-	VPSRLD      $0x10, Y8, Y8
-	VPOR        Y2, Y5, Y5
-	VPBLENDVB   Y6, Y5, Y8, Y8
-	VMOVD       X8, DI
-	MOVW        DI, (BX)
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y7, Y5, Y5
+	VPEXTRW     $0x01, X5, (BX)
 
 resume10:
-	ADDQ $0x04, AX
-	ADDQ $0x04, CX
-	ADDQ $0x02, DX
-	ADDQ $0x02, BX
+	ADDQ $0x00000004, AX
+	ADDQ $0x00000004, CX
+	ADDQ $0x00000002, DX
+	ADDQ $0x00000002, BX
 	SUBQ $0x01, SI
 	CMPQ SI, $0x01
 	JAE  loop7
@@ -189,63 +171,55 @@ plain1:
 	JB   done12
 
 loop11:
-	VMOVUPS      (AX), Y5
-	VPMOVZXWD    (DX), Y6
-	VPSLLD       $0x10, Y6, Y6
-	VPMOVZXWD    (BX), Y7
-	VPSLLD       $0x10, Y7, Y7
-	VMOVUPS      (CX), Y8
-	VMULPS       (SP), Y8, Y8
-	VMULPS       32(SP), Y5, Y5
-	VMULPS       96(SP), Y8, Y9
-	VMULPS       64(SP), Y6, Y6
-	VADDPS       Y9, Y6, Y6
-	VMULPS       160(SP), Y8, Y9
-	VMULPS       Y8, Y9, Y9
-	VMULPS       128(SP), Y7, Y7
-	VADDPS       Y9, Y7, Y7
-	VSQRTPS      Y7, Y8
-	VDIVPS       192(SP), Y8, Y8
-	VADDPS       224(SP), Y8, Y8
-	VMULPS       256(SP), Y6, Y9
-	VDIVPS       Y8, Y9, Y9
-	VSUBPS       Y9, Y5, Y5
-	VXORPS       Y8, Y8, Y8
-	VFMADD231PS  Y3, Y5, Y8
-	VFMADD231PS  Y3, Y7, Y8
-	VCMPPS       $0x03, Y8, Y8, Y8
-	VMOVMSKPS    Y8, DI
-	TESTL        DI, DI
-	JNZ          bad13
-	VMOVUPS      Y5, (AX)
-	VPSRLD       $0x10, Y6, Y5
-	VCMPPS       $0x03, Y6, Y6, Y8
-	VPAND        Y1, Y5, Y9
-	VPADDD       Y0, Y6, Y6
-	VPADDD       Y6, Y9, Y9
-	VPSRLD       $0x10, Y9, Y9
-	VPOR         Y2, Y5, Y5
-	VPBLENDVB    Y8, Y5, Y9, Y9
-	VEXTRACTI128 $0x01, Y9, X5
-	VPACKUSDW    X5, X9, X5
-	VMOVDQU      X5, (DX)
-	VPSRLD       $0x10, Y7, Y5
-	VCMPPS       $0x03, Y7, Y7, Y6
-	VPAND        Y1, Y5, Y8
-	VPADDD       Y0, Y7, Y7
-	VPADDD       Y7, Y8, Y8
-	VPSRLD       $0x10, Y8, Y8
-	VPOR         Y2, Y5, Y5
-	VPBLENDVB    Y6, Y5, Y8, Y8
-	VEXTRACTI128 $0x01, Y8, X5
-	VPACKUSDW    X5, X8, X5
-	VMOVDQU      X5, (BX)
+	VMOVUPS     (AX), Y5
+	VPMOVZXWD   (DX), Y6
+	VPSLLD      $0x10, Y6, Y6
+	VPMOVZXWD   (BX), Y7
+	VPSLLD      $0x10, Y7, Y7
+	VMOVUPS     (CX), Y8
+	VMULPS      (SP), Y8, Y8
+	VMULPS      32(SP), Y5, Y5
+	VMULPS      96(SP), Y8, Y9
+	VMULPS      64(SP), Y6, Y6
+	VADDPS      Y9, Y6, Y6
+	VMULPS      160(SP), Y8, Y9
+	VMULPS      Y8, Y9, Y9
+	VMULPS      128(SP), Y7, Y7
+	VADDPS      Y9, Y7, Y7
+	VSQRTPS     Y7, Y8
+	VDIVPS      192(SP), Y8, Y8
+	VADDPS      224(SP), Y8, Y8
+	VMULPS      256(SP), Y6, Y9
+	VDIVPS      Y8, Y9, Y9
+	VSUBPS      Y9, Y5, Y5
+	VXORPS      Y8, Y8, Y8
+	VFMADD231PS Y3, Y5, Y8
+	VFMADD231PS Y3, Y7, Y8
+	VCMPPS      $0x03, Y8, Y8, Y8
+	VMOVMSKPS   Y8, DI
+	TESTL       DI, DI
+	JNZ         bad13
+	VMOVUPS     Y5, (AX)
+	VPSRLD      $0x10, Y6, Y5
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y6, Y5, Y5
+	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
+	VPERMQ      $0x08, Y5, Y5
+	VMOVDQU     X5, (DX)
+	VPSRLD      $0x10, Y7, Y5
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y7, Y5, Y5
+	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
+	VPERMQ      $0x08, Y5, Y5
+	VMOVDQU     X5, (BX)
 
 resume14:
-	ADDQ $0x20, AX
-	ADDQ $0x20, CX
-	ADDQ $0x10, DX
-	ADDQ $0x10, BX
+	ADDQ $0x00000020, AX
+	ADDQ $0x00000020, CX
+	ADDQ $0x00000010, DX
+	ADDQ $0x00000010, BX
 	SUBQ $0x08, SI
 	CMPQ SI, $0x08
 	JAE  loop11
@@ -289,31 +263,21 @@ loop15:
 	JNZ         bad17
 	VMOVSS      X5, (AX)
 	VPSRLD      $0x10, Y6, Y5
-	VCMPPS      $0x03, Y6, Y6, Y8
-	VPAND       Y1, Y5, Y9
-	VPADDD      Y0, Y6, Y6
-	VPADDD      Y6, Y9, Y9
-	VPSRLD      $0x10, Y9, Y9
-	VPOR        Y2, Y5, Y5
-	VPBLENDVB   Y8, Y5, Y9, Y9
-	VMOVD       X9, DI
-	MOVW        DI, (DX)
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y6, Y5, Y5
+	VPEXTRW     $0x01, X5, (DX)
 	VPSRLD      $0x10, Y7, Y5
-	VCMPPS      $0x03, Y7, Y7, Y6
-	VPAND       Y1, Y5, Y8
-	VPADDD      Y0, Y7, Y7
-	VPADDD      Y7, Y8, Y8
-	VPSRLD      $0x10, Y8, Y8
-	VPOR        Y2, Y5, Y5
-	VPBLENDVB   Y6, Y5, Y8, Y8
-	VMOVD       X8, DI
-	MOVW        DI, (BX)
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y7, Y5, Y5
+	VPEXTRW     $0x01, X5, (BX)
 
 resume18:
-	ADDQ $0x04, AX
-	ADDQ $0x04, CX
-	ADDQ $0x02, DX
-	ADDQ $0x02, BX
+	ADDQ $0x00000004, AX
+	ADDQ $0x00000004, CX
+	ADDQ $0x00000002, DX
+	ADDQ $0x00000002, BX
 	SUBQ $0x01, SI
 	CMPQ SI, $0x01
 	JAE  loop15
@@ -492,6 +456,16 @@ GLOBL word_1<>(SB), RODATA|NOPTR, $4
 DATA word_40<>+0(SB)/4, $0x00000040
 GLOBL word_40<>(SB), RODATA|NOPTR, $4
 
+DATA upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB)/4, $0x07060302
+DATA upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+4(SB)/4, $0x0f0e0b0a
+DATA upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+8(SB)/4, $0x00000000
+DATA upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+12(SB)/4, $0x00000000
+DATA upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+16(SB)/4, $0x07060302
+DATA upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+20(SB)/4, $0x0f0e0b0a
+DATA upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+24(SB)/4, $0x00000000
+DATA upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+28(SB)/4, $0x00000000
+GLOBL upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>(SB), RODATA|NOPTR, $32
+
 // func AdamWBF16WBF16GBF16AVX2(w []uint16, g []uint16, m []uint16, v []uint16, s *[11]float32, nesterov bool, skip bool) int
 // Requires: AVX, AVX2, FMA3
 TEXT ·AdamWBF16WBF16GBF16AVX2(SB), $352-120
@@ -500,32 +474,32 @@ TEXT ·AdamWBF16WBF16GBF16AVX2(SB), $352-120
 	MOVQ         m_base+48(FP), DX
 	MOVQ         v_base+72(FP), BX
 	MOVQ         w_len+8(FP), SI
+	MOVQ         s+96(FP), DI
+	VBROADCASTSS (DI), Y0
+	VMOVUPS      Y0, (SP)
+	VBROADCASTSS 4(DI), Y0
+	VMOVUPS      Y0, 32(SP)
+	VBROADCASTSS 8(DI), Y0
+	VMOVUPS      Y0, 64(SP)
+	VBROADCASTSS 12(DI), Y0
+	VMOVUPS      Y0, 96(SP)
+	VBROADCASTSS 16(DI), Y0
+	VMOVUPS      Y0, 128(SP)
+	VBROADCASTSS 20(DI), Y0
+	VMOVUPS      Y0, 160(SP)
+	VBROADCASTSS 24(DI), Y0
+	VMOVUPS      Y0, 192(SP)
+	VBROADCASTSS 28(DI), Y0
+	VMOVUPS      Y0, 224(SP)
+	VBROADCASTSS 32(DI), Y0
+	VMOVUPS      Y0, 256(SP)
+	VBROADCASTSS 36(DI), Y0
+	VMOVUPS      Y0, 288(SP)
+	VBROADCASTSS 40(DI), Y0
+	VMOVUPS      Y0, 320(SP)
 	VPBROADCASTD word_7fff<>+0(SB), Y0
 	VPBROADCASTD word_1<>+0(SB), Y1
 	VPBROADCASTD word_40<>+0(SB), Y2
-	MOVQ         s+96(FP), DI
-	VBROADCASTSS (DI), Y3
-	VMOVUPS      Y3, (SP)
-	VBROADCASTSS 4(DI), Y3
-	VMOVUPS      Y3, 32(SP)
-	VBROADCASTSS 8(DI), Y3
-	VMOVUPS      Y3, 64(SP)
-	VBROADCASTSS 12(DI), Y3
-	VMOVUPS      Y3, 96(SP)
-	VBROADCASTSS 16(DI), Y3
-	VMOVUPS      Y3, 128(SP)
-	VBROADCASTSS 20(DI), Y3
-	VMOVUPS      Y3, 160(SP)
-	VBROADCASTSS 24(DI), Y3
-	VMOVUPS      Y3, 192(SP)
-	VBROADCASTSS 28(DI), Y3
-	VMOVUPS      Y3, 224(SP)
-	VBROADCASTSS 32(DI), Y3
-	VMOVUPS      Y3, 256(SP)
-	VBROADCASTSS 36(DI), Y3
-	VMOVUPS      Y3, 288(SP)
-	VBROADCASTSS 40(DI), Y3
-	VMOVUPS      Y3, 320(SP)
 	VXORPS       Y3, Y3, Y3
 	VXORPS       Y4, Y4, Y4
 	CMPB         nesterov+104(FP), $0x00
@@ -534,78 +508,66 @@ TEXT ·AdamWBF16WBF16GBF16AVX2(SB), $352-120
 	JB           done22
 
 loop21:
-	VPMOVZXWD    (AX), Y5
-	VPSLLD       $0x10, Y5, Y5
-	VPMOVZXWD    (DX), Y6
-	VPSLLD       $0x10, Y6, Y6
-	VPMOVZXWD    (BX), Y7
-	VPSLLD       $0x10, Y7, Y7
-	VPMOVZXWD    (CX), Y8
-	VPSLLD       $0x10, Y8, Y8
-	VMULPS       (SP), Y8, Y8
-	VMULPS       32(SP), Y5, Y5
-	VMULPS       96(SP), Y8, Y9
-	VMULPS       64(SP), Y6, Y6
-	VADDPS       Y9, Y6, Y6
-	VMULPS       160(SP), Y8, Y9
-	VMULPS       Y8, Y9, Y9
-	VMULPS       128(SP), Y7, Y7
-	VADDPS       Y9, Y7, Y7
-	VSQRTPS      Y7, Y10
-	VDIVPS       192(SP), Y10, Y10
-	VADDPS       224(SP), Y10, Y10
-	VMULPS       288(SP), Y6, Y9
-	VMULPS       320(SP), Y8, Y8
-	VADDPS       Y8, Y9, Y9
-	VMULPS       256(SP), Y9, Y9
-	VDIVPS       Y10, Y9, Y9
-	VSUBPS       Y9, Y5, Y5
-	VXORPS       Y8, Y8, Y8
-	VFMADD231PS  Y3, Y5, Y8
-	VFMADD231PS  Y3, Y7, Y8
-	VCMPPS       $0x03, Y8, Y8, Y8
-	VMOVMSKPS    Y8, DI
-	TESTL        DI, DI
-	JNZ          bad23
-	VPSRLD       $0x10, Y5, Y8
-	VCMPPS       $0x03, Y5, Y5, Y9
-	VPAND        Y1, Y8, Y10
-	VPADDD       Y0, Y5, Y5
-	VPADDD       Y5, Y10, Y10
-	VPSRLD       $0x10, Y10, Y10
-	VPOR         Y2, Y8, Y8
-	VPBLENDVB    Y9, Y8, Y10, Y10
-	VEXTRACTI128 $0x01, Y10, X5
-	VPACKUSDW    X5, X10, X5
-	VMOVDQU      X5, (AX)
-	VPSRLD       $0x10, Y6, Y5
-	VCMPPS       $0x03, Y6, Y6, Y8
-	VPAND        Y1, Y5, Y9
-	VPADDD       Y0, Y6, Y6
-	VPADDD       Y6, Y9, Y9
-	VPSRLD       $0x10, Y9, Y9
-	VPOR         Y2, Y5, Y5
-	VPBLENDVB    Y8, Y5, Y9, Y9
-	VEXTRACTI128 $0x01, Y9, X5
-	VPACKUSDW    X5, X9, X5
-	VMOVDQU      X5, (DX)
-	VPSRLD       $0x10, Y7, Y5
-	VCMPPS       $0x03, Y7, Y7, Y6
-	VPAND        Y1, Y5, Y8
-	VPADDD       Y0, Y7, Y7
-	VPADDD       Y7, Y8, Y8
-	VPSRLD       $0x10, Y8, Y8
-	VPOR         Y2, Y5, Y5
-	VPBLENDVB    Y6, Y5, Y8, Y8
-	VEXTRACTI128 $0x01, Y8, X5
-	VPACKUSDW    X5, X8, X5
-	VMOVDQU      X5, (BX)
+	VPMOVZXWD   (AX), Y5
+	VPSLLD      $0x10, Y5, Y5
+	VPMOVZXWD   (DX), Y6
+	VPSLLD      $0x10, Y6, Y6
+	VPMOVZXWD   (BX), Y7
+	VPSLLD      $0x10, Y7, Y7
+	VPMOVZXWD   (CX), Y8
+	VPSLLD      $0x10, Y8, Y8
+	VMULPS      (SP), Y8, Y8
+	VMULPS      32(SP), Y5, Y5
+	VMULPS      96(SP), Y8, Y9
+	VMULPS      64(SP), Y6, Y6
+	VADDPS      Y9, Y6, Y6
+	VMULPS      160(SP), Y8, Y9
+	VMULPS      Y8, Y9, Y9
+	VMULPS      128(SP), Y7, Y7
+	VADDPS      Y9, Y7, Y7
+	VSQRTPS     Y7, Y10
+	VDIVPS      192(SP), Y10, Y10
+	VADDPS      224(SP), Y10, Y10
+	VMULPS      288(SP), Y6, Y9
+	VMULPS      320(SP), Y8, Y8
+	VADDPS      Y8, Y9, Y9
+	VMULPS      256(SP), Y9, Y9
+	VDIVPS      Y10, Y9, Y9
+	VSUBPS      Y9, Y5, Y5
+	VXORPS      Y8, Y8, Y8
+	VFMADD231PS Y3, Y5, Y8
+	VFMADD231PS Y3, Y7, Y8
+	VCMPPS      $0x03, Y8, Y8, Y8
+	VMOVMSKPS   Y8, DI
+	TESTL       DI, DI
+	JNZ         bad23
+	VPSRLD      $0x10, Y5, Y8
+	VPAND       Y1, Y8, Y8
+	VPADDD      Y0, Y8, Y8
+	VPADDD      Y5, Y8, Y8
+	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y8, Y8
+	VPERMQ      $0x08, Y8, Y8
+	VMOVDQU     X8, (AX)
+	VPSRLD      $0x10, Y6, Y5
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y6, Y5, Y5
+	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
+	VPERMQ      $0x08, Y5, Y5
+	VMOVDQU     X5, (DX)
+	VPSRLD      $0x10, Y7, Y5
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y7, Y5, Y5
+	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
+	VPERMQ      $0x08, Y5, Y5
+	VMOVDQU     X5, (BX)
 
 resume24:
-	ADDQ $0x10, AX
-	ADDQ $0x10, CX
-	ADDQ $0x10, DX
-	ADDQ $0x10, BX
+	ADDQ $0x00000010, AX
+	ADDQ $0x00000010, CX
+	ADDQ $0x00000010, DX
+	ADDQ $0x00000010, BX
 	SUBQ $0x08, SI
 	CMPQ SI, $0x08
 	JAE  loop21
@@ -655,41 +617,26 @@ loop25:
 	TESTL       DI, DI
 	JNZ         bad27
 	VPSRLD      $0x10, Y5, Y8
-	VCMPPS      $0x03, Y5, Y5, Y9
-	VPAND       Y1, Y8, Y10
-	VPADDD      Y0, Y5, Y5
-	VPADDD      Y5, Y10, Y10
-	VPSRLD      $0x10, Y10, Y10
-	VPOR        Y2, Y8, Y8
-	VPBLENDVB   Y9, Y8, Y10, Y10
-	VMOVD       X10, DI
-	MOVW        DI, (AX)
+	VPAND       Y1, Y8, Y8
+	VPADDD      Y0, Y8, Y8
+	VPADDD      Y5, Y8, Y8
+	VPEXTRW     $0x01, X8, (AX)
 	VPSRLD      $0x10, Y6, Y5
-	VCMPPS      $0x03, Y6, Y6, Y8
-	VPAND       Y1, Y5, Y9
-	VPADDD      Y0, Y6, Y6
-	VPADDD      Y6, Y9, Y9
-	VPSRLD      $0x10, Y9, Y9
-	VPOR        Y2, Y5, Y5
-	VPBLENDVB   Y8, Y5, Y9, Y9
-	VMOVD       X9, DI
-	MOVW        DI, (DX)
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y6, Y5, Y5
+	VPEXTRW     $0x01, X5, (DX)
 	VPSRLD      $0x10, Y7, Y5
-	VCMPPS      $0x03, Y7, Y7, Y6
-	VPAND       Y1, Y5, Y8
-	VPADDD      Y0, Y7, Y7
-	VPADDD      Y7, Y8, Y8
-	VPSRLD      $0x10, Y8, Y8
-	VPOR        Y2, Y5, Y5
-	VPBLENDVB   Y6, Y5, Y8, Y8
-	VMOVD       X8, DI
-	MOVW        DI, (BX)
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y7, Y5, Y5
+	VPEXTRW     $0x01, X5, (BX)
 
 resume28:
-	ADDQ $0x02, AX
-	ADDQ $0x02, CX
-	ADDQ $0x02, DX
-	ADDQ $0x02, BX
+	ADDQ $0x00000002, AX
+	ADDQ $0x00000002, CX
+	ADDQ $0x00000002, DX
+	ADDQ $0x00000002, BX
 	SUBQ $0x01, SI
 	CMPQ SI, $0x01
 	JAE  loop25
@@ -702,75 +649,63 @@ plain19:
 	JB   done30
 
 loop29:
-	VPMOVZXWD    (AX), Y5
-	VPSLLD       $0x10, Y5, Y5
-	VPMOVZXWD    (DX), Y6
-	VPSLLD       $0x10, Y6, Y6
-	VPMOVZXWD    (BX), Y7
-	VPSLLD       $0x10, Y7, Y7
-	VPMOVZXWD    (CX), Y8
-	VPSLLD       $0x10, Y8, Y8
-	VMULPS       (SP), Y8, Y8
-	VMULPS       32(SP), Y5, Y5
-	VMULPS       96(SP), Y8, Y9
-	VMULPS       64(SP), Y6, Y6
-	VADDPS       Y9, Y6, Y6
-	VMULPS       160(SP), Y8, Y9
-	VMULPS       Y8, Y9, Y9
-	VMULPS       128(SP), Y7, Y7
-	VADDPS       Y9, Y7, Y7
-	VSQRTPS      Y7, Y8
-	VDIVPS       192(SP), Y8, Y8
-	VADDPS       224(SP), Y8, Y8
-	VMULPS       256(SP), Y6, Y9
-	VDIVPS       Y8, Y9, Y9
-	VSUBPS       Y9, Y5, Y5
-	VXORPS       Y8, Y8, Y8
-	VFMADD231PS  Y3, Y5, Y8
-	VFMADD231PS  Y3, Y7, Y8
-	VCMPPS       $0x03, Y8, Y8, Y8
-	VMOVMSKPS    Y8, DI
-	TESTL        DI, DI
-	JNZ          bad31
-	VPSRLD       $0x10, Y5, Y8
-	VCMPPS       $0x03, Y5, Y5, Y9
-	VPAND        Y1, Y8, Y10
-	VPADDD       Y0, Y5, Y5
-	VPADDD       Y5, Y10, Y10
-	VPSRLD       $0x10, Y10, Y10
-	VPOR         Y2, Y8, Y8
-	VPBLENDVB    Y9, Y8, Y10, Y10
-	VEXTRACTI128 $0x01, Y10, X5
-	VPACKUSDW    X5, X10, X5
-	VMOVDQU      X5, (AX)
-	VPSRLD       $0x10, Y6, Y5
-	VCMPPS       $0x03, Y6, Y6, Y8
-	VPAND        Y1, Y5, Y9
-	VPADDD       Y0, Y6, Y6
-	VPADDD       Y6, Y9, Y9
-	VPSRLD       $0x10, Y9, Y9
-	VPOR         Y2, Y5, Y5
-	VPBLENDVB    Y8, Y5, Y9, Y9
-	VEXTRACTI128 $0x01, Y9, X5
-	VPACKUSDW    X5, X9, X5
-	VMOVDQU      X5, (DX)
-	VPSRLD       $0x10, Y7, Y5
-	VCMPPS       $0x03, Y7, Y7, Y6
-	VPAND        Y1, Y5, Y8
-	VPADDD       Y0, Y7, Y7
-	VPADDD       Y7, Y8, Y8
-	VPSRLD       $0x10, Y8, Y8
-	VPOR         Y2, Y5, Y5
-	VPBLENDVB    Y6, Y5, Y8, Y8
-	VEXTRACTI128 $0x01, Y8, X5
-	VPACKUSDW    X5, X8, X5
-	VMOVDQU      X5, (BX)
+	VPMOVZXWD   (AX), Y5
+	VPSLLD      $0x10, Y5, Y5
+	VPMOVZXWD   (DX), Y6
+	VPSLLD      $0x10, Y6, Y6
+	VPMOVZXWD   (BX), Y7
+	VPSLLD      $0x10, Y7, Y7
+	VPMOVZXWD   (CX), Y8
+	VPSLLD      $0x10, Y8, Y8
+	VMULPS      (SP), Y8, Y8
+	VMULPS      32(SP), Y5, Y5
+	VMULPS      96(SP), Y8, Y9
+	VMULPS      64(SP), Y6, Y6
+	VADDPS      Y9, Y6, Y6
+	VMULPS      160(SP), Y8, Y9
+	VMULPS      Y8, Y9, Y9
+	VMULPS      128(SP), Y7, Y7
+	VADDPS      Y9, Y7, Y7
+	VSQRTPS     Y7, Y8
+	VDIVPS      192(SP), Y8, Y8
+	VADDPS      224(SP), Y8, Y8
+	VMULPS      256(SP), Y6, Y9
+	VDIVPS      Y8, Y9, Y9
+	VSUBPS      Y9, Y5, Y5
+	VXORPS      Y8, Y8, Y8
+	VFMADD231PS Y3, Y5, Y8
+	VFMADD231PS Y3, Y7, Y8
+	VCMPPS      $0x03, Y8, Y8, Y8
+	VMOVMSKPS   Y8, DI
+	TESTL       DI, DI
+	JNZ         bad31
+	VPSRLD      $0x10, Y5, Y8
+	VPAND       Y1, Y8, Y8
+	VPADDD      Y0, Y8, Y8
+	VPADDD      Y5, Y8, Y8
+	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y8, Y8
+	VPERMQ      $0x08, Y8, Y8
+	VMOVDQU     X8, (AX)
+	VPSRLD      $0x10, Y6, Y5
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y6, Y5, Y5
+	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
+	VPERMQ      $0x08, Y5, Y5
+	VMOVDQU     X5, (DX)
+	VPSRLD      $0x10, Y7, Y5
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y7, Y5, Y5
+	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
+	VPERMQ      $0x08, Y5, Y5
+	VMOVDQU     X5, (BX)
 
 resume32:
-	ADDQ $0x10, AX
-	ADDQ $0x10, CX
-	ADDQ $0x10, DX
-	ADDQ $0x10, BX
+	ADDQ $0x00000010, AX
+	ADDQ $0x00000010, CX
+	ADDQ $0x00000010, DX
+	ADDQ $0x00000010, BX
 	SUBQ $0x08, SI
 	CMPQ SI, $0x08
 	JAE  loop29
@@ -817,41 +752,26 @@ loop33:
 	TESTL       DI, DI
 	JNZ         bad35
 	VPSRLD      $0x10, Y5, Y8
-	VCMPPS      $0x03, Y5, Y5, Y9
-	VPAND       Y1, Y8, Y10
-	VPADDD      Y0, Y5, Y5
-	VPADDD      Y5, Y10, Y10
-	VPSRLD      $0x10, Y10, Y10
-	VPOR        Y2, Y8, Y8
-	VPBLENDVB   Y9, Y8, Y10, Y10
-	VMOVD       X10, DI
-	MOVW        DI, (AX)
+	VPAND       Y1, Y8, Y8
+	VPADDD      Y0, Y8, Y8
+	VPADDD      Y5, Y8, Y8
+	VPEXTRW     $0x01, X8, (AX)
 	VPSRLD      $0x10, Y6, Y5
-	VCMPPS      $0x03, Y6, Y6, Y8
-	VPAND       Y1, Y5, Y9
-	VPADDD      Y0, Y6, Y6
-	VPADDD      Y6, Y9, Y9
-	VPSRLD      $0x10, Y9, Y9
-	VPOR        Y2, Y5, Y5
-	VPBLENDVB   Y8, Y5, Y9, Y9
-	VMOVD       X9, DI
-	MOVW        DI, (DX)
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y6, Y5, Y5
+	VPEXTRW     $0x01, X5, (DX)
 	VPSRLD      $0x10, Y7, Y5
-	VCMPPS      $0x03, Y7, Y7, Y6
-	VPAND       Y1, Y5, Y8
-	VPADDD      Y0, Y7, Y7
-	VPADDD      Y7, Y8, Y8
-	VPSRLD      $0x10, Y8, Y8
-	VPOR        Y2, Y5, Y5
-	VPBLENDVB   Y6, Y5, Y8, Y8
-	VMOVD       X8, DI
-	MOVW        DI, (BX)
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y7, Y5, Y5
+	VPEXTRW     $0x01, X5, (BX)
 
 resume36:
-	ADDQ $0x02, AX
-	ADDQ $0x02, CX
-	ADDQ $0x02, DX
-	ADDQ $0x02, BX
+	ADDQ $0x00000002, AX
+	ADDQ $0x00000002, CX
+	ADDQ $0x00000002, DX
+	ADDQ $0x00000002, BX
 	SUBQ $0x01, SI
 	CMPQ SI, $0x01
 	JAE  loop33
@@ -1069,32 +989,32 @@ TEXT ·AdamWBF16WBF16GF32AVX2(SB), $352-120
 	MOVQ         m_base+48(FP), DX
 	MOVQ         v_base+72(FP), BX
 	MOVQ         w_len+8(FP), SI
+	MOVQ         s+96(FP), DI
+	VBROADCASTSS (DI), Y0
+	VMOVUPS      Y0, (SP)
+	VBROADCASTSS 4(DI), Y0
+	VMOVUPS      Y0, 32(SP)
+	VBROADCASTSS 8(DI), Y0
+	VMOVUPS      Y0, 64(SP)
+	VBROADCASTSS 12(DI), Y0
+	VMOVUPS      Y0, 96(SP)
+	VBROADCASTSS 16(DI), Y0
+	VMOVUPS      Y0, 128(SP)
+	VBROADCASTSS 20(DI), Y0
+	VMOVUPS      Y0, 160(SP)
+	VBROADCASTSS 24(DI), Y0
+	VMOVUPS      Y0, 192(SP)
+	VBROADCASTSS 28(DI), Y0
+	VMOVUPS      Y0, 224(SP)
+	VBROADCASTSS 32(DI), Y0
+	VMOVUPS      Y0, 256(SP)
+	VBROADCASTSS 36(DI), Y0
+	VMOVUPS      Y0, 288(SP)
+	VBROADCASTSS 40(DI), Y0
+	VMOVUPS      Y0, 320(SP)
 	VPBROADCASTD word_7fff<>+0(SB), Y0
 	VPBROADCASTD word_1<>+0(SB), Y1
 	VPBROADCASTD word_40<>+0(SB), Y2
-	MOVQ         s+96(FP), DI
-	VBROADCASTSS (DI), Y3
-	VMOVUPS      Y3, (SP)
-	VBROADCASTSS 4(DI), Y3
-	VMOVUPS      Y3, 32(SP)
-	VBROADCASTSS 8(DI), Y3
-	VMOVUPS      Y3, 64(SP)
-	VBROADCASTSS 12(DI), Y3
-	VMOVUPS      Y3, 96(SP)
-	VBROADCASTSS 16(DI), Y3
-	VMOVUPS      Y3, 128(SP)
-	VBROADCASTSS 20(DI), Y3
-	VMOVUPS      Y3, 160(SP)
-	VBROADCASTSS 24(DI), Y3
-	VMOVUPS      Y3, 192(SP)
-	VBROADCASTSS 28(DI), Y3
-	VMOVUPS      Y3, 224(SP)
-	VBROADCASTSS 32(DI), Y3
-	VMOVUPS      Y3, 256(SP)
-	VBROADCASTSS 36(DI), Y3
-	VMOVUPS      Y3, 288(SP)
-	VBROADCASTSS 40(DI), Y3
-	VMOVUPS      Y3, 320(SP)
 	VXORPS       Y3, Y3, Y3
 	VXORPS       Y4, Y4, Y4
 	CMPB         nesterov+104(FP), $0x00
@@ -1103,77 +1023,65 @@ TEXT ·AdamWBF16WBF16GF32AVX2(SB), $352-120
 	JB           done40
 
 loop39:
-	VPMOVZXWD    (AX), Y5
-	VPSLLD       $0x10, Y5, Y5
-	VPMOVZXWD    (DX), Y6
-	VPSLLD       $0x10, Y6, Y6
-	VPMOVZXWD    (BX), Y7
-	VPSLLD       $0x10, Y7, Y7
-	VMOVUPS      (CX), Y8
-	VMULPS       (SP), Y8, Y8
-	VMULPS       32(SP), Y5, Y5
-	VMULPS       96(SP), Y8, Y9
-	VMULPS       64(SP), Y6, Y6
-	VADDPS       Y9, Y6, Y6
-	VMULPS       160(SP), Y8, Y9
-	VMULPS       Y8, Y9, Y9
-	VMULPS       128(SP), Y7, Y7
-	VADDPS       Y9, Y7, Y7
-	VSQRTPS      Y7, Y10
-	VDIVPS       192(SP), Y10, Y10
-	VADDPS       224(SP), Y10, Y10
-	VMULPS       288(SP), Y6, Y9
-	VMULPS       320(SP), Y8, Y8
-	VADDPS       Y8, Y9, Y9
-	VMULPS       256(SP), Y9, Y9
-	VDIVPS       Y10, Y9, Y9
-	VSUBPS       Y9, Y5, Y5
-	VXORPS       Y8, Y8, Y8
-	VFMADD231PS  Y3, Y5, Y8
-	VFMADD231PS  Y3, Y7, Y8
-	VCMPPS       $0x03, Y8, Y8, Y8
-	VMOVMSKPS    Y8, DI
-	TESTL        DI, DI
-	JNZ          bad41
-	VPSRLD       $0x10, Y5, Y8
-	VCMPPS       $0x03, Y5, Y5, Y9
-	VPAND        Y1, Y8, Y10
-	VPADDD       Y0, Y5, Y5
-	VPADDD       Y5, Y10, Y10
-	VPSRLD       $0x10, Y10, Y10
-	VPOR         Y2, Y8, Y8
-	VPBLENDVB    Y9, Y8, Y10, Y10
-	VEXTRACTI128 $0x01, Y10, X5
-	VPACKUSDW    X5, X10, X5
-	VMOVDQU      X5, (AX)
-	VPSRLD       $0x10, Y6, Y5
-	VCMPPS       $0x03, Y6, Y6, Y8
-	VPAND        Y1, Y5, Y9
-	VPADDD       Y0, Y6, Y6
-	VPADDD       Y6, Y9, Y9
-	VPSRLD       $0x10, Y9, Y9
-	VPOR         Y2, Y5, Y5
-	VPBLENDVB    Y8, Y5, Y9, Y9
-	VEXTRACTI128 $0x01, Y9, X5
-	VPACKUSDW    X5, X9, X5
-	VMOVDQU      X5, (DX)
-	VPSRLD       $0x10, Y7, Y5
-	VCMPPS       $0x03, Y7, Y7, Y6
-	VPAND        Y1, Y5, Y8
-	VPADDD       Y0, Y7, Y7
-	VPADDD       Y7, Y8, Y8
-	VPSRLD       $0x10, Y8, Y8
-	VPOR         Y2, Y5, Y5
-	VPBLENDVB    Y6, Y5, Y8, Y8
-	VEXTRACTI128 $0x01, Y8, X5
-	VPACKUSDW    X5, X8, X5
-	VMOVDQU      X5, (BX)
+	VPMOVZXWD   (AX), Y5
+	VPSLLD      $0x10, Y5, Y5
+	VPMOVZXWD   (DX), Y6
+	VPSLLD      $0x10, Y6, Y6
+	VPMOVZXWD   (BX), Y7
+	VPSLLD      $0x10, Y7, Y7
+	VMOVUPS     (CX), Y8
+	VMULPS      (SP), Y8, Y8
+	VMULPS      32(SP), Y5, Y5
+	VMULPS      96(SP), Y8, Y9
+	VMULPS      64(SP), Y6, Y6
+	VADDPS      Y9, Y6, Y6
+	VMULPS      160(SP), Y8, Y9
+	VMULPS      Y8, Y9, Y9
+	VMULPS      128(SP), Y7, Y7
+	VADDPS      Y9, Y7, Y7
+	VSQRTPS     Y7, Y10
+	VDIVPS      192(SP), Y10, Y10
+	VADDPS      224(SP), Y10, Y10
+	VMULPS      288(SP), Y6, Y9
+	VMULPS      320(SP), Y8, Y8
+	VADDPS      Y8, Y9, Y9
+	VMULPS      256(SP), Y9, Y9
+	VDIVPS      Y10, Y9, Y9
+	VSUBPS      Y9, Y5, Y5
+	VXORPS      Y8, Y8, Y8
+	VFMADD231PS Y3, Y5, Y8
+	VFMADD231PS Y3, Y7, Y8
+	VCMPPS      $0x03, Y8, Y8, Y8
+	VMOVMSKPS   Y8, DI
+	TESTL       DI, DI
+	JNZ         bad41
+	VPSRLD      $0x10, Y5, Y8
+	VPAND       Y1, Y8, Y8
+	VPADDD      Y0, Y8, Y8
+	VPADDD      Y5, Y8, Y8
+	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y8, Y8
+	VPERMQ      $0x08, Y8, Y8
+	VMOVDQU     X8, (AX)
+	VPSRLD      $0x10, Y6, Y5
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y6, Y5, Y5
+	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
+	VPERMQ      $0x08, Y5, Y5
+	VMOVDQU     X5, (DX)
+	VPSRLD      $0x10, Y7, Y5
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y7, Y5, Y5
+	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
+	VPERMQ      $0x08, Y5, Y5
+	VMOVDQU     X5, (BX)
 
 resume42:
-	ADDQ $0x10, AX
-	ADDQ $0x20, CX
-	ADDQ $0x10, DX
-	ADDQ $0x10, BX
+	ADDQ $0x00000010, AX
+	ADDQ $0x00000020, CX
+	ADDQ $0x00000010, DX
+	ADDQ $0x00000010, BX
 	SUBQ $0x08, SI
 	CMPQ SI, $0x08
 	JAE  loop39
@@ -1221,41 +1129,26 @@ loop43:
 	TESTL       DI, DI
 	JNZ         bad45
 	VPSRLD      $0x10, Y5, Y8
-	VCMPPS      $0x03, Y5, Y5, Y9
-	VPAND       Y1, Y8, Y10
-	VPADDD      Y0, Y5, Y5
-	VPADDD      Y5, Y10, Y10
-	VPSRLD      $0x10, Y10, Y10
-	VPOR        Y2, Y8, Y8
-	VPBLENDVB   Y9, Y8, Y10, Y10
-	VMOVD       X10, DI
-	MOVW        DI, (AX)
+	VPAND       Y1, Y8, Y8
+	VPADDD      Y0, Y8, Y8
+	VPADDD      Y5, Y8, Y8
+	VPEXTRW     $0x01, X8, (AX)
 	VPSRLD      $0x10, Y6, Y5
-	VCMPPS      $0x03, Y6, Y6, Y8
-	VPAND       Y1, Y5, Y9
-	VPADDD      Y0, Y6, Y6
-	VPADDD      Y6, Y9, Y9
-	VPSRLD      $0x10, Y9, Y9
-	VPOR        Y2, Y5, Y5
-	VPBLENDVB   Y8, Y5, Y9, Y9
-	VMOVD       X9, DI
-	MOVW        DI, (DX)
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y6, Y5, Y5
+	VPEXTRW     $0x01, X5, (DX)
 	VPSRLD      $0x10, Y7, Y5
-	VCMPPS      $0x03, Y7, Y7, Y6
-	VPAND       Y1, Y5, Y8
-	VPADDD      Y0, Y7, Y7
-	VPADDD      Y7, Y8, Y8
-	VPSRLD      $0x10, Y8, Y8
-	VPOR        Y2, Y5, Y5
-	VPBLENDVB   Y6, Y5, Y8, Y8
-	VMOVD       X8, DI
-	MOVW        DI, (BX)
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y7, Y5, Y5
+	VPEXTRW     $0x01, X5, (BX)
 
 resume46:
-	ADDQ $0x02, AX
-	ADDQ $0x04, CX
-	ADDQ $0x02, DX
-	ADDQ $0x02, BX
+	ADDQ $0x00000002, AX
+	ADDQ $0x00000004, CX
+	ADDQ $0x00000002, DX
+	ADDQ $0x00000002, BX
 	SUBQ $0x01, SI
 	CMPQ SI, $0x01
 	JAE  loop43
@@ -1268,74 +1161,62 @@ plain37:
 	JB   done48
 
 loop47:
-	VPMOVZXWD    (AX), Y5
-	VPSLLD       $0x10, Y5, Y5
-	VPMOVZXWD    (DX), Y6
-	VPSLLD       $0x10, Y6, Y6
-	VPMOVZXWD    (BX), Y7
-	VPSLLD       $0x10, Y7, Y7
-	VMOVUPS      (CX), Y8
-	VMULPS       (SP), Y8, Y8
-	VMULPS       32(SP), Y5, Y5
-	VMULPS       96(SP), Y8, Y9
-	VMULPS       64(SP), Y6, Y6
-	VADDPS       Y9, Y6, Y6
-	VMULPS       160(SP), Y8, Y9
-	VMULPS       Y8, Y9, Y9
-	VMULPS       128(SP), Y7, Y7
-	VADDPS       Y9, Y7, Y7
-	VSQRTPS      Y7, Y8
-	VDIVPS       192(SP), Y8, Y8
-	VADDPS       224(SP), Y8, Y8
-	VMULPS       256(SP), Y6, Y9
-	VDIVPS       Y8, Y9, Y9
-	VSUBPS       Y9, Y5, Y5
-	VXORPS       Y8, Y8, Y8
-	VFMADD231PS  Y3, Y5, Y8
-	VFMADD231PS  Y3, Y7, Y8
-	VCMPPS       $0x03, Y8, Y8, Y8
-	VMOVMSKPS    Y8, DI
-	TESTL        DI, DI
-	JNZ          bad49
-	VPSRLD       $0x10, Y5, Y8
-	VCMPPS       $0x03, Y5, Y5, Y9
-	VPAND        Y1, Y8, Y10
-	VPADDD       Y0, Y5, Y5
-	VPADDD       Y5, Y10, Y10
-	VPSRLD       $0x10, Y10, Y10
-	VPOR         Y2, Y8, Y8
-	VPBLENDVB    Y9, Y8, Y10, Y10
-	VEXTRACTI128 $0x01, Y10, X5
-	VPACKUSDW    X5, X10, X5
-	VMOVDQU      X5, (AX)
-	VPSRLD       $0x10, Y6, Y5
-	VCMPPS       $0x03, Y6, Y6, Y8
-	VPAND        Y1, Y5, Y9
-	VPADDD       Y0, Y6, Y6
-	VPADDD       Y6, Y9, Y9
-	VPSRLD       $0x10, Y9, Y9
-	VPOR         Y2, Y5, Y5
-	VPBLENDVB    Y8, Y5, Y9, Y9
-	VEXTRACTI128 $0x01, Y9, X5
-	VPACKUSDW    X5, X9, X5
-	VMOVDQU      X5, (DX)
-	VPSRLD       $0x10, Y7, Y5
-	VCMPPS       $0x03, Y7, Y7, Y6
-	VPAND        Y1, Y5, Y8
-	VPADDD       Y0, Y7, Y7
-	VPADDD       Y7, Y8, Y8
-	VPSRLD       $0x10, Y8, Y8
-	VPOR         Y2, Y5, Y5
-	VPBLENDVB    Y6, Y5, Y8, Y8
-	VEXTRACTI128 $0x01, Y8, X5
-	VPACKUSDW    X5, X8, X5
-	VMOVDQU      X5, (BX)
+	VPMOVZXWD   (AX), Y5
+	VPSLLD      $0x10, Y5, Y5
+	VPMOVZXWD   (DX), Y6
+	VPSLLD      $0x10, Y6, Y6
+	VPMOVZXWD   (BX), Y7
+	VPSLLD      $0x10, Y7, Y7
+	VMOVUPS     (CX), Y8
+	VMULPS      (SP), Y8, Y8
+	VMULPS      32(SP), Y5, Y5
+	VMULPS      96(SP), Y8, Y9
+	VMULPS      64(SP), Y6, Y6
+	VADDPS      Y9, Y6, Y6
+	VMULPS      160(SP), Y8, Y9
+	VMULPS      Y8, Y9, Y9
+	VMULPS      128(SP), Y7, Y7
+	VADDPS      Y9, Y7, Y7
+	VSQRTPS     Y7, Y8
+	VDIVPS      192(SP), Y8, Y8
+	VADDPS      224(SP), Y8, Y8
+	VMULPS      256(SP), Y6, Y9
+	VDIVPS      Y8, Y9, Y9
+	VSUBPS      Y9, Y5, Y5
+	VXORPS      Y8, Y8, Y8
+	VFMADD231PS Y3, Y5, Y8
+	VFMADD231PS Y3, Y7, Y8
+	VCMPPS      $0x03, Y8, Y8, Y8
+	VMOVMSKPS   Y8, DI
+	TESTL       DI, DI
+	JNZ         bad49
+	VPSRLD      $0x10, Y5, Y8
+	VPAND       Y1, Y8, Y8
+	VPADDD      Y0, Y8, Y8
+	VPADDD      Y5, Y8, Y8
+	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y8, Y8
+	VPERMQ      $0x08, Y8, Y8
+	VMOVDQU     X8, (AX)
+	VPSRLD      $0x10, Y6, Y5
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y6, Y5, Y5
+	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
+	VPERMQ      $0x08, Y5, Y5
+	VMOVDQU     X5, (DX)
+	VPSRLD      $0x10, Y7, Y5
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y7, Y5, Y5
+	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
+	VPERMQ      $0x08, Y5, Y5
+	VMOVDQU     X5, (BX)
 
 resume50:
-	ADDQ $0x10, AX
-	ADDQ $0x20, CX
-	ADDQ $0x10, DX
-	ADDQ $0x10, BX
+	ADDQ $0x00000010, AX
+	ADDQ $0x00000020, CX
+	ADDQ $0x00000010, DX
+	ADDQ $0x00000010, BX
 	SUBQ $0x08, SI
 	CMPQ SI, $0x08
 	JAE  loop47
@@ -1380,41 +1261,26 @@ loop51:
 	TESTL       DI, DI
 	JNZ         bad53
 	VPSRLD      $0x10, Y5, Y8
-	VCMPPS      $0x03, Y5, Y5, Y9
-	VPAND       Y1, Y8, Y10
-	VPADDD      Y0, Y5, Y5
-	VPADDD      Y5, Y10, Y10
-	VPSRLD      $0x10, Y10, Y10
-	VPOR        Y2, Y8, Y8
-	VPBLENDVB   Y9, Y8, Y10, Y10
-	VMOVD       X10, DI
-	MOVW        DI, (AX)
+	VPAND       Y1, Y8, Y8
+	VPADDD      Y0, Y8, Y8
+	VPADDD      Y5, Y8, Y8
+	VPEXTRW     $0x01, X8, (AX)
 	VPSRLD      $0x10, Y6, Y5
-	VCMPPS      $0x03, Y6, Y6, Y8
-	VPAND       Y1, Y5, Y9
-	VPADDD      Y0, Y6, Y6
-	VPADDD      Y6, Y9, Y9
-	VPSRLD      $0x10, Y9, Y9
-	VPOR        Y2, Y5, Y5
-	VPBLENDVB   Y8, Y5, Y9, Y9
-	VMOVD       X9, DI
-	MOVW        DI, (DX)
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y6, Y5, Y5
+	VPEXTRW     $0x01, X5, (DX)
 	VPSRLD      $0x10, Y7, Y5
-	VCMPPS      $0x03, Y7, Y7, Y6
-	VPAND       Y1, Y5, Y8
-	VPADDD      Y0, Y7, Y7
-	VPADDD      Y7, Y8, Y8
-	VPSRLD      $0x10, Y8, Y8
-	VPOR        Y2, Y5, Y5
-	VPBLENDVB   Y6, Y5, Y8, Y8
-	VMOVD       X8, DI
-	MOVW        DI, (BX)
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y7, Y5, Y5
+	VPEXTRW     $0x01, X5, (BX)
 
 resume54:
-	ADDQ $0x02, AX
-	ADDQ $0x04, CX
-	ADDQ $0x02, DX
-	ADDQ $0x02, BX
+	ADDQ $0x00000002, AX
+	ADDQ $0x00000004, CX
+	ADDQ $0x00000002, DX
+	ADDQ $0x00000002, BX
 	SUBQ $0x01, SI
 	CMPQ SI, $0x01
 	JAE  loop51
@@ -1632,32 +1498,32 @@ TEXT ·AdamWBF16WF32GBF16AVX2(SB), $352-120
 	MOVQ         m_base+48(FP), DX
 	MOVQ         v_base+72(FP), BX
 	MOVQ         w_len+8(FP), SI
+	MOVQ         s+96(FP), DI
+	VBROADCASTSS (DI), Y0
+	VMOVUPS      Y0, (SP)
+	VBROADCASTSS 4(DI), Y0
+	VMOVUPS      Y0, 32(SP)
+	VBROADCASTSS 8(DI), Y0
+	VMOVUPS      Y0, 64(SP)
+	VBROADCASTSS 12(DI), Y0
+	VMOVUPS      Y0, 96(SP)
+	VBROADCASTSS 16(DI), Y0
+	VMOVUPS      Y0, 128(SP)
+	VBROADCASTSS 20(DI), Y0
+	VMOVUPS      Y0, 160(SP)
+	VBROADCASTSS 24(DI), Y0
+	VMOVUPS      Y0, 192(SP)
+	VBROADCASTSS 28(DI), Y0
+	VMOVUPS      Y0, 224(SP)
+	VBROADCASTSS 32(DI), Y0
+	VMOVUPS      Y0, 256(SP)
+	VBROADCASTSS 36(DI), Y0
+	VMOVUPS      Y0, 288(SP)
+	VBROADCASTSS 40(DI), Y0
+	VMOVUPS      Y0, 320(SP)
 	VPBROADCASTD word_7fff<>+0(SB), Y0
 	VPBROADCASTD word_1<>+0(SB), Y1
 	VPBROADCASTD word_40<>+0(SB), Y2
-	MOVQ         s+96(FP), DI
-	VBROADCASTSS (DI), Y3
-	VMOVUPS      Y3, (SP)
-	VBROADCASTSS 4(DI), Y3
-	VMOVUPS      Y3, 32(SP)
-	VBROADCASTSS 8(DI), Y3
-	VMOVUPS      Y3, 64(SP)
-	VBROADCASTSS 12(DI), Y3
-	VMOVUPS      Y3, 96(SP)
-	VBROADCASTSS 16(DI), Y3
-	VMOVUPS      Y3, 128(SP)
-	VBROADCASTSS 20(DI), Y3
-	VMOVUPS      Y3, 160(SP)
-	VBROADCASTSS 24(DI), Y3
-	VMOVUPS      Y3, 192(SP)
-	VBROADCASTSS 28(DI), Y3
-	VMOVUPS      Y3, 224(SP)
-	VBROADCASTSS 32(DI), Y3
-	VMOVUPS      Y3, 256(SP)
-	VBROADCASTSS 36(DI), Y3
-	VMOVUPS      Y3, 288(SP)
-	VBROADCASTSS 40(DI), Y3
-	VMOVUPS      Y3, 320(SP)
 	VXORPS       Y3, Y3, Y3
 	VXORPS       Y4, Y4, Y4
 	CMPB         nesterov+104(FP), $0x00
@@ -1666,67 +1532,59 @@ TEXT ·AdamWBF16WF32GBF16AVX2(SB), $352-120
 	JB           done58
 
 loop57:
-	VMOVUPS      (AX), Y5
-	VPMOVZXWD    (DX), Y6
-	VPSLLD       $0x10, Y6, Y6
-	VPMOVZXWD    (BX), Y7
-	VPSLLD       $0x10, Y7, Y7
-	VPMOVZXWD    (CX), Y8
-	VPSLLD       $0x10, Y8, Y8
-	VMULPS       (SP), Y8, Y8
-	VMULPS       32(SP), Y5, Y5
-	VMULPS       96(SP), Y8, Y9
-	VMULPS       64(SP), Y6, Y6
-	VADDPS       Y9, Y6, Y6
-	VMULPS       160(SP), Y8, Y9
-	VMULPS       Y8, Y9, Y9
-	VMULPS       128(SP), Y7, Y7
-	VADDPS       Y9, Y7, Y7
-	VSQRTPS      Y7, Y10
-	VDIVPS       192(SP), Y10, Y10
-	VADDPS       224(SP), Y10, Y10
-	VMULPS       288(SP), Y6, Y9
-	VMULPS       320(SP), Y8, Y8
-	VADDPS       Y8, Y9, Y9
-	VMULPS       256(SP), Y9, Y9
-	VDIVPS       Y10, Y9, Y9
-	VSUBPS       Y9, Y5, Y5
-	VXORPS       Y8, Y8, Y8
-	VFMADD231PS  Y3, Y5, Y8
-	VFMADD231PS  Y3, Y7, Y8
-	VCMPPS       $0x03, Y8, Y8, Y8
-	VMOVMSKPS    Y8, DI
-	TESTL        DI, DI
-	JNZ          bad59
-	VMOVUPS      Y5, (AX)
-	VPSRLD       $0x10, Y6, Y5
-	VCMPPS       $0x03, Y6, Y6, Y8
-	VPAND        Y1, Y5, Y9
-	VPADDD       Y0, Y6, Y6
-	VPADDD       Y6, Y9, Y9
-	VPSRLD       $0x10, Y9, Y9
-	VPOR         Y2, Y5, Y5
-	VPBLENDVB    Y8, Y5, Y9, Y9
-	VEXTRACTI128 $0x01, Y9, X5
-	VPACKUSDW    X5, X9, X5
-	VMOVDQU      X5, (DX)
-	VPSRLD       $0x10, Y7, Y5
-	VCMPPS       $0x03, Y7, Y7, Y6
-	VPAND        Y1, Y5, Y8
-	VPADDD       Y0, Y7, Y7
-	VPADDD       Y7, Y8, Y8
-	VPSRLD       $0x10, Y8, Y8
-	VPOR         Y2, Y5, Y5
-	VPBLENDVB    Y6, Y5, Y8, Y8
-	VEXTRACTI128 $0x01, Y8, X5
-	VPACKUSDW    X5, X8, X5
-	VMOVDQU      X5, (BX)
+	VMOVUPS     (AX), Y5
+	VPMOVZXWD   (DX), Y6
+	VPSLLD      $0x10, Y6, Y6
+	VPMOVZXWD   (BX), Y7
+	VPSLLD      $0x10, Y7, Y7
+	VPMOVZXWD   (CX), Y8
+	VPSLLD      $0x10, Y8, Y8
+	VMULPS      (SP), Y8, Y8
+	VMULPS      32(SP), Y5, Y5
+	VMULPS      96(SP), Y8, Y9
+	VMULPS      64(SP), Y6, Y6
+	VADDPS      Y9, Y6, Y6
+	VMULPS      160(SP), Y8, Y9
+	VMULPS      Y8, Y9, Y9
+	VMULPS      128(SP), Y7, Y7
+	VADDPS      Y9, Y7, Y7
+	VSQRTPS     Y7, Y10
+	VDIVPS      192(SP), Y10, Y10
+	VADDPS      224(SP), Y10, Y10
+	VMULPS      288(SP), Y6, Y9
+	VMULPS      320(SP), Y8, Y8
+	VADDPS      Y8, Y9, Y9
+	VMULPS      256(SP), Y9, Y9
+	VDIVPS      Y10, Y9, Y9
+	VSUBPS      Y9, Y5, Y5
+	VXORPS      Y8, Y8, Y8
+	VFMADD231PS Y3, Y5, Y8
+	VFMADD231PS Y3, Y7, Y8
+	VCMPPS      $0x03, Y8, Y8, Y8
+	VMOVMSKPS   Y8, DI
+	TESTL       DI, DI
+	JNZ         bad59
+	VMOVUPS     Y5, (AX)
+	VPSRLD      $0x10, Y6, Y5
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y6, Y5, Y5
+	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
+	VPERMQ      $0x08, Y5, Y5
+	VMOVDQU     X5, (DX)
+	VPSRLD      $0x10, Y7, Y5
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y7, Y5, Y5
+	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
+	VPERMQ      $0x08, Y5, Y5
+	VMOVDQU     X5, (BX)
 
 resume60:
-	ADDQ $0x20, AX
-	ADDQ $0x10, CX
-	ADDQ $0x10, DX
-	ADDQ $0x10, BX
+	ADDQ $0x00000020, AX
+	ADDQ $0x00000010, CX
+	ADDQ $0x00000010, DX
+	ADDQ $0x00000010, BX
 	SUBQ $0x08, SI
 	CMPQ SI, $0x08
 	JAE  loop57
@@ -1775,31 +1633,21 @@ loop61:
 	JNZ         bad63
 	VMOVSS      X5, (AX)
 	VPSRLD      $0x10, Y6, Y5
-	VCMPPS      $0x03, Y6, Y6, Y8
-	VPAND       Y1, Y5, Y9
-	VPADDD      Y0, Y6, Y6
-	VPADDD      Y6, Y9, Y9
-	VPSRLD      $0x10, Y9, Y9
-	VPOR        Y2, Y5, Y5
-	VPBLENDVB   Y8, Y5, Y9, Y9
-	VMOVD       X9, DI
-	MOVW        DI, (DX)
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y6, Y5, Y5
+	VPEXTRW     $0x01, X5, (DX)
 	VPSRLD      $0x10, Y7, Y5
-	VCMPPS      $0x03, Y7, Y7, Y6
-	VPAND       Y1, Y5, Y8
-	VPADDD      Y0, Y7, Y7
-	VPADDD      Y7, Y8, Y8
-	VPSRLD      $0x10, Y8, Y8
-	VPOR        Y2, Y5, Y5
-	VPBLENDVB   Y6, Y5, Y8, Y8
-	VMOVD       X8, DI
-	MOVW        DI, (BX)
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y7, Y5, Y5
+	VPEXTRW     $0x01, X5, (BX)
 
 resume64:
-	ADDQ $0x04, AX
-	ADDQ $0x02, CX
-	ADDQ $0x02, DX
-	ADDQ $0x02, BX
+	ADDQ $0x00000004, AX
+	ADDQ $0x00000002, CX
+	ADDQ $0x00000002, DX
+	ADDQ $0x00000002, BX
 	SUBQ $0x01, SI
 	CMPQ SI, $0x01
 	JAE  loop61
@@ -1812,64 +1660,56 @@ plain55:
 	JB   done66
 
 loop65:
-	VMOVUPS      (AX), Y5
-	VPMOVZXWD    (DX), Y6
-	VPSLLD       $0x10, Y6, Y6
-	VPMOVZXWD    (BX), Y7
-	VPSLLD       $0x10, Y7, Y7
-	VPMOVZXWD    (CX), Y8
-	VPSLLD       $0x10, Y8, Y8
-	VMULPS       (SP), Y8, Y8
-	VMULPS       32(SP), Y5, Y5
-	VMULPS       96(SP), Y8, Y9
-	VMULPS       64(SP), Y6, Y6
-	VADDPS       Y9, Y6, Y6
-	VMULPS       160(SP), Y8, Y9
-	VMULPS       Y8, Y9, Y9
-	VMULPS       128(SP), Y7, Y7
-	VADDPS       Y9, Y7, Y7
-	VSQRTPS      Y7, Y8
-	VDIVPS       192(SP), Y8, Y8
-	VADDPS       224(SP), Y8, Y8
-	VMULPS       256(SP), Y6, Y9
-	VDIVPS       Y8, Y9, Y9
-	VSUBPS       Y9, Y5, Y5
-	VXORPS       Y8, Y8, Y8
-	VFMADD231PS  Y3, Y5, Y8
-	VFMADD231PS  Y3, Y7, Y8
-	VCMPPS       $0x03, Y8, Y8, Y8
-	VMOVMSKPS    Y8, DI
-	TESTL        DI, DI
-	JNZ          bad67
-	VMOVUPS      Y5, (AX)
-	VPSRLD       $0x10, Y6, Y5
-	VCMPPS       $0x03, Y6, Y6, Y8
-	VPAND        Y1, Y5, Y9
-	VPADDD       Y0, Y6, Y6
-	VPADDD       Y6, Y9, Y9
-	VPSRLD       $0x10, Y9, Y9
-	VPOR         Y2, Y5, Y5
-	VPBLENDVB    Y8, Y5, Y9, Y9
-	VEXTRACTI128 $0x01, Y9, X5
-	VPACKUSDW    X5, X9, X5
-	VMOVDQU      X5, (DX)
-	VPSRLD       $0x10, Y7, Y5
-	VCMPPS       $0x03, Y7, Y7, Y6
-	VPAND        Y1, Y5, Y8
-	VPADDD       Y0, Y7, Y7
-	VPADDD       Y7, Y8, Y8
-	VPSRLD       $0x10, Y8, Y8
-	VPOR         Y2, Y5, Y5
-	VPBLENDVB    Y6, Y5, Y8, Y8
-	VEXTRACTI128 $0x01, Y8, X5
-	VPACKUSDW    X5, X8, X5
-	VMOVDQU      X5, (BX)
+	VMOVUPS     (AX), Y5
+	VPMOVZXWD   (DX), Y6
+	VPSLLD      $0x10, Y6, Y6
+	VPMOVZXWD   (BX), Y7
+	VPSLLD      $0x10, Y7, Y7
+	VPMOVZXWD   (CX), Y8
+	VPSLLD      $0x10, Y8, Y8
+	VMULPS      (SP), Y8, Y8
+	VMULPS      32(SP), Y5, Y5
+	VMULPS      96(SP), Y8, Y9
+	VMULPS      64(SP), Y6, Y6
+	VADDPS      Y9, Y6, Y6
+	VMULPS      160(SP), Y8, Y9
+	VMULPS      Y8, Y9, Y9
+	VMULPS      128(SP), Y7, Y7
+	VADDPS      Y9, Y7, Y7
+	VSQRTPS     Y7, Y8
+	VDIVPS      192(SP), Y8, Y8
+	VADDPS      224(SP), Y8, Y8
+	VMULPS      256(SP), Y6, Y9
+	VDIVPS      Y8, Y9, Y9
+	VSUBPS      Y9, Y5, Y5
+	VXORPS      Y8, Y8, Y8
+	VFMADD231PS Y3, Y5, Y8
+	VFMADD231PS Y3, Y7, Y8
+	VCMPPS      $0x03, Y8, Y8, Y8
+	VMOVMSKPS   Y8, DI
+	TESTL       DI, DI
+	JNZ         bad67
+	VMOVUPS     Y5, (AX)
+	VPSRLD      $0x10, Y6, Y5
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y6, Y5, Y5
+	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
+	VPERMQ      $0x08, Y5, Y5
+	VMOVDQU     X5, (DX)
+	VPSRLD      $0x10, Y7, Y5
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y7, Y5, Y5
+	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
+	VPERMQ      $0x08, Y5, Y5
+	VMOVDQU     X5, (BX)
 
 resume68:
-	ADDQ $0x20, AX
-	ADDQ $0x10, CX
-	ADDQ $0x10, DX
-	ADDQ $0x10, BX
+	ADDQ $0x00000020, AX
+	ADDQ $0x00000010, CX
+	ADDQ $0x00000010, DX
+	ADDQ $0x00000010, BX
 	SUBQ $0x08, SI
 	CMPQ SI, $0x08
 	JAE  loop65
@@ -1915,31 +1755,21 @@ loop69:
 	JNZ         bad71
 	VMOVSS      X5, (AX)
 	VPSRLD      $0x10, Y6, Y5
-	VCMPPS      $0x03, Y6, Y6, Y8
-	VPAND       Y1, Y5, Y9
-	VPADDD      Y0, Y6, Y6
-	VPADDD      Y6, Y9, Y9
-	VPSRLD      $0x10, Y9, Y9
-	VPOR        Y2, Y5, Y5
-	VPBLENDVB   Y8, Y5, Y9, Y9
-	VMOVD       X9, DI
-	MOVW        DI, (DX)
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y6, Y5, Y5
+	VPEXTRW     $0x01, X5, (DX)
 	VPSRLD      $0x10, Y7, Y5
-	VCMPPS      $0x03, Y7, Y7, Y6
-	VPAND       Y1, Y5, Y8
-	VPADDD      Y0, Y7, Y7
-	VPADDD      Y7, Y8, Y8
-	VPSRLD      $0x10, Y8, Y8
-	VPOR        Y2, Y5, Y5
-	VPBLENDVB   Y6, Y5, Y8, Y8
-	VMOVD       X8, DI
-	MOVW        DI, (BX)
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y7, Y5, Y5
+	VPEXTRW     $0x01, X5, (BX)
 
 resume72:
-	ADDQ $0x04, AX
-	ADDQ $0x02, CX
-	ADDQ $0x02, DX
-	ADDQ $0x02, BX
+	ADDQ $0x00000004, AX
+	ADDQ $0x00000002, CX
+	ADDQ $0x00000002, DX
+	ADDQ $0x00000002, BX
 	SUBQ $0x01, SI
 	CMPQ SI, $0x01
 	JAE  loop69

@@ -191,20 +191,22 @@ func TestAdamW(t *testing.T) {
 	}
 }
 
+// vector is noise in either format.
+func vector(n int, bf16 bool) reference.Floats {
+	x := noise(n)
+	if bf16 {
+		narrow := make([]uint16, n)
+		amd64.RoundAVX2(narrow, x)
+		return reference.Floats{BF16: numbers(narrow)}
+	}
+	return reference.Floats{F32: x}
+}
+
 func BenchmarkAdamW(b *testing.B) {
 	for _, n := range sizes {
 		for _, e := range elementSteps {
-			vector := func(bf16 bool) reference.Floats {
-				x := noise(n.elements)
-				if bf16 {
-					narrow := make([]uint16, n.elements)
-					amd64.RoundAVX2(narrow, x)
-					return reference.Floats{BF16: numbers(narrow)}
-				}
-				return reference.Floats{F32: x}
-			}
-			a := reference.AdamWTensors{Weights: vector(e.weights), Gradients: vector(e.gradients)}
-			a.M.Floats, a.V.Floats = vector(e.moments), vector(e.moments)
+			a := reference.AdamWTensors{Weights: vector(n.elements, e.weights), Gradients: vector(n.elements, e.gradients)}
+			a.M.Floats, a.V.Floats = vector(n.elements, e.moments), vector(n.elements, e.moments)
 			amd64.ScaleAVX2(a.V.F32, 0)
 			amd64.ScaleBF16AVX2(bits16(a.V.Floats), 0)
 			s := reference.AdamWHyper{LR: 1e-3, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.1, GradScale: 1, Step: 10}.Scalars()

@@ -139,8 +139,8 @@ loop3:
 	VINSERTI128  $0x01, X2, Y1, Y1
 	VMULPS       Y0, Y1, Y1
 	VMOVUPS      Y1, 96(AX)
-	ADDQ         $0x20, CX
-	ADDQ         $0x80, AX
+	ADDQ         $0x00000020, CX
+	ADDQ         $0x00000080, AX
 	SUBQ         $0x20, DI
 	CMPQ         DI, $0x20
 	JAE          loop3
@@ -179,8 +179,8 @@ loop5:
 	VINSERTI128  $0x01, X2, Y1, Y1
 	VMULPS       Y0, Y1, Y1
 	VMOVUPS      Y1, (AX)
-	ADDQ         $0x08, CX
-	ADDQ         $0x20, AX
+	ADDQ         $0x00000008, CX
+	ADDQ         $0x00000020, AX
 	SUBQ         $0x08, DI
 	CMPQ         DI, $0x08
 	JAE          loop5
@@ -194,14 +194,14 @@ loop7:
 	VMOVSS  (BX)(R8*4), X1
 	VMULPS  Y0, Y1, Y1
 	VMOVSS  X1, (AX)
-	ADDQ    $0x01, CX
-	ADDQ    $0x04, AX
+	ADDQ    $0x00000001, CX
+	ADDQ    $0x00000004, AX
 	SUBQ    $0x01, DI
 	CMPQ    DI, $0x01
 	JAE     loop7
 
 done8:
-	ADDQ  $0x04, DX
+	ADDQ  $0x00000004, DX
 	TESTQ SI, SI
 	JNZ   block1
 

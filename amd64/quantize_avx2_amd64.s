@@ -59,7 +59,7 @@ loop3:
 	VMOVUPS 96(R10), Y10
 	VPAND   Y5, Y10, Y10
 	VPMAXUD Y10, Y9, Y9
-	ADDQ    $0x80, R10
+	ADDQ    $0x00000080, R10
 	SUBQ    $0x20, R11
 	CMPQ    R11, $0x20
 	JAE     loop3
@@ -72,7 +72,7 @@ loop5:
 	VMOVUPS (R10), Y10
 	VPAND   Y5, Y10, Y10
 	VPMAXUD Y10, Y6, Y6
-	ADDQ    $0x20, R10
+	ADDQ    $0x00000020, R10
 	SUBQ    $0x08, R11
 	CMPQ    R11, $0x08
 	JAE     loop5
@@ -85,7 +85,7 @@ loop7:
 	VMOVSS  (R10), X10
 	VPAND   Y5, Y10, Y10
 	VPMAXUD Y10, Y6, Y6
-	ADDQ    $0x04, R10
+	ADDQ    $0x00000004, R10
 	SUBQ    $0x01, R11
 	CMPQ    R11, $0x01
 	JAE     loop7
@@ -102,13 +102,13 @@ done8:
 	VPMAXUD      X5, X6, X6
 	VMOVD        X6, R10
 	TESTL        R10, R10
-	JZ           zeros10
+	JZ           zero10
 	CMPL         R10, $0x7f800000
 	JB           finite9
 	INCQ         ret+112(FP)
 	MOVL         $0x7fc00000, R10
 
-zeros10:
+zero10:
 	MOVL         R10, (CX)
 	MOVQ         cells_base+88(FP), R10
 	MOVL         12(R10), R10
@@ -120,7 +120,7 @@ zeros10:
 
 loop13:
 	VMOVDQU Y5, (AX)
-	ADDQ    $0x20, AX
+	ADDQ    $0x00000020, AX
 	SUBQ    $0x20, R9
 	CMPQ    R9, $0x20
 	JAE     loop13
@@ -131,7 +131,7 @@ done14:
 
 loop15:
 	MOVB R10, (AX)
-	ADDQ $0x01, AX
+	ADDQ $0x00000001, AX
 	SUBQ $0x01, R9
 	CMPQ R9, $0x01
 	JAE  loop15
@@ -143,10 +143,10 @@ finite9:
 	VDIVSS  divisor+80(FP), X6, X5
 	VMOVD   X5, R10
 	CMPL    R10, $0x7f800000
-	JB      coded11
+	JB      divided11
 	VMOVAPS X6, X5
 
-coded11:
+divided11:
 	VMOVSS       X5, (CX)
 	VBROADCASTSS X5, Y5
 	CMPQ         R9, $0x20
@@ -200,7 +200,7 @@ coded11:
 	VMOVDQU      Y6, 96(DI)
 	VMOVDQU      Y8, 224(DI)
 	SUBQ         $0x20, R9
-	ADDQ         $0x80, DX
+	ADDQ         $0x00000080, DX
 	CMPQ         R9, $0x20
 	JB           done19
 
@@ -376,8 +376,8 @@ loop18:
 	VMOVDQU      order_0_4_1_5_2_6_3_7<>+0(SB), Y7
 	VPERMD       Y6, Y7, Y6
 	VMOVDQU      Y6, (AX)
-	ADDQ         $0x80, DX
-	ADDQ         $0x20, AX
+	ADDQ         $0x00000080, DX
+	ADDQ         $0x00000020, AX
 	SUBQ         $0x20, R9
 	CMPQ         R9, $0x20
 	JAE          loop18
@@ -506,7 +506,7 @@ done19:
 	VMOVDQU      order_0_4_1_5_2_6_3_7<>+0(SB), Y7
 	VPERMD       Y6, Y7, Y6
 	VMOVDQU      Y6, (AX)
-	ADDQ         $0x20, AX
+	ADDQ         $0x00000020, AX
 
 tail17:
 	CMPQ R9, $0x01
@@ -527,15 +527,15 @@ loop20:
 	VPADDD  (BX)(R10*4), X8, X8
 	VPSRLD  X0, X8, X8
 	VPEXTRB $0x00, X8, (AX)
-	ADDQ    $0x04, DX
-	ADDQ    $0x01, AX
+	ADDQ    $0x00000004, DX
+	ADDQ    $0x00000001, AX
 	SUBQ    $0x01, R9
 	CMPQ    R9, $0x01
 	JAE     loop20
 
 done21:
 done12:
-	ADDQ  $0x04, CX
+	ADDQ  $0x00000004, CX
 	TESTQ R8, R8
 	JNZ   block1
 

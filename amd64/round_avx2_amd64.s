@@ -59,8 +59,8 @@ loop1:
 	VPACKUSDW Y7, Y6, Y3
 	VPERMQ    $0xd8, Y3, Y3
 	VMOVDQU   Y3, 32(AX)
-	ADDQ      $0x80, CX
-	ADDQ      $0x40, AX
+	ADDQ      $0x00000080, CX
+	ADDQ      $0x00000040, AX
 	SUBQ      $0x20, DX
 	CMPQ      DX, $0x20
 	JAE       loop1
@@ -82,8 +82,8 @@ loop3:
 	VEXTRACTI128 $0x01, Y6, X3
 	VPACKUSDW    X3, X6, X3
 	VMOVDQU      X3, (AX)
-	ADDQ         $0x20, CX
-	ADDQ         $0x10, AX
+	ADDQ         $0x00000020, CX
+	ADDQ         $0x00000010, AX
 	SUBQ         $0x08, DX
 	CMPQ         DX, $0x08
 	JAE          loop3
@@ -104,8 +104,8 @@ loop5:
 	VPBLENDVB Y5, Y4, Y6, Y6
 	VMOVD     X6, BX
 	MOVW      BX, (AX)
-	ADDQ      $0x04, CX
-	ADDQ      $0x02, AX
+	ADDQ      $0x00000004, CX
+	ADDQ      $0x00000002, AX
 	SUBQ      $0x01, DX
 	CMPQ      DX, $0x01
 	JAE       loop5
@@ -162,8 +162,8 @@ loop7:
 	VPACKUSDW Y2, Y1, Y1
 	VPERMQ    $0xd8, Y1, Y1
 	VMOVDQU   Y1, 32(AX)
-	ADDQ      $0x80, CX
-	ADDQ      $0x40, AX
+	ADDQ      $0x00000080, CX
+	ADDQ      $0x00000040, AX
 	SUBQ      $0x20, DX
 	CMPQ      DX, $0x20
 	JAE       loop7
@@ -181,8 +181,8 @@ loop9:
 	VEXTRACTI128 $0x01, Y1, X2
 	VPACKUSDW    X2, X1, X2
 	VMOVDQU      X2, (AX)
-	ADDQ         $0x20, CX
-	ADDQ         $0x10, AX
+	ADDQ         $0x00000020, CX
+	ADDQ         $0x00000010, AX
 	SUBQ         $0x08, DX
 	CMPQ         DX, $0x08
 	JAE          loop9
@@ -199,8 +199,8 @@ loop11:
 	VPOR   Y2, Y1, Y1
 	VMOVD  X1, BX
 	MOVW   BX, (AX)
-	ADDQ   $0x04, CX
-	ADDQ   $0x02, AX
+	ADDQ   $0x00000004, CX
+	ADDQ   $0x00000002, AX
 	SUBQ   $0x01, DX
 	CMPQ   DX, $0x01
 	JAE    loop11
@@ -231,8 +231,8 @@ loop13:
 	VPMOVZXWD 48(CX), Y0
 	VPSLLD    $0x10, Y0, Y0
 	VMOVUPS   Y0, 96(AX)
-	ADDQ      $0x40, CX
-	ADDQ      $0x80, AX
+	ADDQ      $0x00000040, CX
+	ADDQ      $0x00000080, AX
 	SUBQ      $0x20, DX
 	CMPQ      DX, $0x20
 	JAE       loop13
@@ -245,8 +245,8 @@ loop15:
 	VPMOVZXWD (CX), Y0
 	VPSLLD    $0x10, Y0, Y0
 	VMOVUPS   Y0, (AX)
-	ADDQ      $0x10, CX
-	ADDQ      $0x20, AX
+	ADDQ      $0x00000010, CX
+	ADDQ      $0x00000020, AX
 	SUBQ      $0x08, DX
 	CMPQ      DX, $0x08
 	JAE       loop15
@@ -260,8 +260,8 @@ loop17:
 	VMOVD   BX, X0
 	VPSLLD  $0x10, Y0, Y0
 	VMOVSS  X0, (AX)
-	ADDQ    $0x02, CX
-	ADDQ    $0x04, AX
+	ADDQ    $0x00000002, CX
+	ADDQ    $0x00000004, AX
 	SUBQ    $0x01, DX
 	CMPQ    DX, $0x01
 	JAE     loop17

@@ -346,9 +346,9 @@ loop3:
 	VPACKUSDW Y12, Y11, Y8
 	VPERMQ    $0xd8, Y8, Y8
 	VMOVDQU   Y8, (AX)
-	ADDQ      $0x40, CX
-	ADDQ      $0x20, AX
-	ADDQ      $0x20, DI
+	ADDQ      $0x00000040, CX
+	ADDQ      $0x00000020, AX
+	ADDQ      $0x00000020, DI
 	SUBQ      $0x10, R8
 	CMPQ      R8, $0x10
 	JAE       loop3
@@ -374,9 +374,9 @@ loop5:
 	VEXTRACTI128 $0x01, Y11, X8
 	VPACKUSDW    X8, X11, X8
 	VMOVDQU      X8, (AX)
-	ADDQ         $0x20, CX
-	ADDQ         $0x10, AX
-	ADDQ         $0x10, DI
+	ADDQ         $0x00000020, CX
+	ADDQ         $0x00000010, AX
+	ADDQ         $0x00000010, DI
 	SUBQ         $0x08, R8
 	CMPQ         R8, $0x08
 	JAE          loop5
@@ -402,9 +402,9 @@ loop7:
 	VPSRLD    $0x10, Y11, Y11
 	VMOVD     X11, R9
 	MOVW      R9, (AX)
-	ADDQ      $0x04, CX
-	ADDQ      $0x02, AX
-	ADDQ      $0x02, DI
+	ADDQ      $0x00000004, CX
+	ADDQ      $0x00000002, AX
+	ADDQ      $0x00000002, DI
 	SUBQ      $0x01, R8
 	CMPQ      R8, $0x01
 	JAE       loop7

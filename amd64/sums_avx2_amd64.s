@@ -30,7 +30,7 @@ loop1:
 	VMOVUPS 96(AX), Y5
 	VPAND   Y0, Y5, Y5
 	VPMAXUD Y5, Y4, Y4
-	ADDQ    $0x80, AX
+	ADDQ    $0x00000080, AX
 	SUBQ    $0x20, CX
 	CMPQ    CX, $0x20
 	JAE     loop1
@@ -43,7 +43,7 @@ loop3:
 	VMOVUPS (AX), Y5
 	VPAND   Y0, Y5, Y5
 	VPMAXUD Y5, Y1, Y1
-	ADDQ    $0x20, AX
+	ADDQ    $0x00000020, AX
 	SUBQ    $0x08, CX
 	CMPQ    CX, $0x08
 	JAE     loop3
@@ -56,7 +56,7 @@ loop5:
 	VMOVSS  (AX), X5
 	VPAND   Y0, Y5, Y5
 	VPMAXUD Y5, Y1, Y1
-	ADDQ    $0x04, AX
+	ADDQ    $0x00000004, AX
 	SUBQ    $0x01, CX
 	CMPQ    CX, $0x01
 	JAE     loop5
@@ -113,7 +113,7 @@ loop9:
 	VADDPD    Y6, Y2, Y2
 	VMULPD    Y7, Y7, Y7
 	VADDPD    Y7, Y3, Y3
-	ADDQ      $0x40, DX
+	ADDQ      $0x00000040, DX
 	SUBQ      $0x10, SI
 	CMPQ      SI, $0x10
 	JAE       loop9
@@ -131,8 +131,8 @@ done10:
 loop12:
 	MOVL (DX), R8
 	MOVL R8, (DI)
-	ADDQ $0x04, DX
-	ADDQ $0x04, DI
+	ADDQ $0x00000004, DX
+	ADDQ $0x00000004, DI
 	SUBQ $0x01, SI
 	CMPQ SI, $0x01
 	JAE  loop12
@@ -161,7 +161,7 @@ whole11:
 	VUNPCKHPD    X1, X1, X0
 	VADDSD       X0, X1, X1
 	VMOVSD       X1, (AX)
-	ADDQ         $0x08, AX
+	ADDQ         $0x00000008, AX
 	SUBQ         $0x01, CX
 	CMPQ         CX, $0x01
 	JAE          loop7
@@ -213,7 +213,7 @@ loop16:
 	VADDPD    Y6, Y2, Y2
 	VMULPD    Y7, Y7, Y7
 	VADDPD    Y7, Y3, Y3
-	ADDQ      $0x20, DX
+	ADDQ      $0x00000020, DX
 	SUBQ      $0x10, SI
 	CMPQ      SI, $0x10
 	JAE       loop16
@@ -230,8 +230,8 @@ done17:
 loop19:
 	MOVWLZX (DX), R8
 	MOVW    R8, (DI)
-	ADDQ    $0x02, DX
-	ADDQ    $0x02, DI
+	ADDQ    $0x00000002, DX
+	ADDQ    $0x00000002, DI
 	SUBQ    $0x01, SI
 	CMPQ    SI, $0x01
 	JAE     loop19
@@ -268,7 +268,7 @@ whole18:
 	VUNPCKHPD    X1, X1, X0
 	VADDSD       X0, X1, X1
 	VMOVSD       X1, (AX)
-	ADDQ         $0x08, AX
+	ADDQ         $0x00000008, AX
 	SUBQ         $0x01, CX
 	CMPQ         CX, $0x01
 	JAE          loop14
@@ -299,7 +299,7 @@ loop21:
 	VMOVUPS 96(AX), Y1
 	VMULPS  Y0, Y1, Y1
 	VMOVUPS Y1, 96(AX)
-	ADDQ    $0x80, AX
+	ADDQ    $0x00000080, AX
 	SUBQ    $0x20, CX
 	CMPQ    CX, $0x20
 	JAE     loop21
@@ -312,7 +312,7 @@ loop23:
 	VMOVUPS (AX), Y1
 	VMULPS  Y0, Y1, Y1
 	VMOVUPS Y1, (AX)
-	ADDQ    $0x20, AX
+	ADDQ    $0x00000020, AX
 	SUBQ    $0x08, CX
 	CMPQ    CX, $0x08
 	JAE     loop23
@@ -325,7 +325,7 @@ loop25:
 	VMOVSS (AX), X1
 	VMULPS Y0, Y1, Y1
 	VMOVSS X1, (AX)
-	ADDQ   $0x04, AX
+	ADDQ   $0x00000004, AX
 	SUBQ   $0x01, CX
 	CMPQ   CX, $0x01
 	JAE    loop25
@@ -372,7 +372,7 @@ loop27:
 	VPACKUSDW Y8, Y7, Y4
 	VPERMQ    $0xd8, Y4, Y4
 	VMOVDQU   Y4, (AX)
-	ADDQ      $0x20, AX
+	ADDQ      $0x00000020, AX
 	SUBQ      $0x10, CX
 	CMPQ      CX, $0x10
 	JAE       loop27
@@ -396,7 +396,7 @@ loop29:
 	VEXTRACTI128 $0x01, Y7, X4
 	VPACKUSDW    X4, X7, X4
 	VMOVDQU      X4, (AX)
-	ADDQ         $0x10, AX
+	ADDQ         $0x00000010, AX
 	SUBQ         $0x08, CX
 	CMPQ         CX, $0x08
 	JAE          loop29
@@ -420,7 +420,7 @@ loop31:
 	VPBLENDVB Y6, Y5, Y7, Y7
 	VMOVD     X7, DX
 	MOVW      DX, (AX)
-	ADDQ      $0x02, AX
+	ADDQ      $0x00000002, AX
 	SUBQ      $0x01, CX
 	CMPQ      CX, $0x01
 	JAE       loop31

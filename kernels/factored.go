@@ -44,7 +44,7 @@ func declareAccumulate(variant string, bytes float64, fast []Impl[AccumulateFunc
 // weights, row-major [len(row), len(col)]; t.V and t.First are ignored.
 //
 // Where a new factor is not finite and s.SkipNonFinite is set, nothing changes and
-// skipped is true.
+// skipped is true; then the counted elements are those of such rows and columns.
 func AdamWFactored(t *AdamWTensors, row, col []float32, s *AdamWScalars, limit ...Threads) (c Counts, skipped bool, err error) {
 	rows, cols := len(row), len(col)
 	if n := t.Weights.Len(); n != rows*cols {
@@ -66,7 +66,8 @@ func AdamWFactored(t *AdamWTensors, row, col []float32, s *AdamWScalars, limit .
 	finite := reference.AverageFactors(newRow, row, s)
 	finite = reference.AverageFactors(newCol, col, s) && finite
 	if !finite && s.SkipNonFinite {
-		return Counts{SkippedElements: int64(rows * cols)}, true, nil
+		badRows, badCols := nonFinite(newRow), nonFinite(newCol)
+		return Counts{NonFinite: badRows*int64(cols) + (int64(rows)-badRows)*badCols, SkippedElements: int64(rows * cols)}, true, nil
 	}
 	reference.NormalizeRow(normalized, newRow)
 	piece := *t
@@ -77,6 +78,15 @@ func AdamWFactored(t *AdamWTensors, row, col []float32, s *AdamWScalars, limit .
 	copy(row, newRow)
 	copy(col, newCol)
 	return c, false, nil
+}
+
+func nonFinite(x []float32) (n int64) {
+	for _, v := range x {
+		if v-v != 0 {
+			n++
+		}
+	}
+	return n
 }
 
 var factorWork = sync.Pool{New: func() any { return new([]float32) }}

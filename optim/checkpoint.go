@@ -18,6 +18,7 @@ const (
 	checkpointVersion = 1
 	checkpointKey     = "lowbit.optimizer" // of the file's metadata
 	checksumTensor    = "sha256"
+	maxSteps          = 1 << 62 // so that counting on never overflows
 )
 
 // SaveOptions are what a checkpoint holds beside the optimizer's state.
@@ -163,8 +164,8 @@ func parseCheckpoint(f *tensorfile.File) (*checkpoint, error) {
 	if err := decoder.Decode(saved); err != nil {
 		return nil, fmt.Errorf("%s: %s: %w", f.Path, checkpointKey, err)
 	}
-	if saved.Step < 0 {
-		return nil, fmt.Errorf("%s: the checkpoint's step is %d, want 0 or more", f.Path, saved.Step)
+	if saved.Step < 0 || saved.Step > maxSteps {
+		return nil, fmt.Errorf("%s: the checkpoint's step is %d, want 0 to 2^62", f.Path, saved.Step)
 	}
 	return saved, nil
 }

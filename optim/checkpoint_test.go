@@ -3,10 +3,12 @@ package optim_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/lowbit-go/lowbit/bf16"
+	"github.com/lowbit-go/lowbit/internal/tensorfile"
 	"github.com/lowbit-go/lowbit/kernels"
 	"github.com/lowbit-go/lowbit/optim"
 	"github.com/stretchr/testify/require"
@@ -114,4 +116,133 @@ func TestResumeGivesTheSameBits(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestAnotherFileIsReplaced: what Save writes replaces a file of any kind, and a failed
+// Save leaves it.
+func TestAnotherFileIsReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "checkpoint")
+	require.NoError(t, os.WriteFile(path, []byte("notes"), 0o666))
+	opt, params := newOptimizer(t, `{}`, optim.Param{Name: "w", Shape: []int64{3}, Weights: f32(3), Gradients: f32(3)})
+	require.Error(t, opt.Save(path, optim.SaveOptions{Metadata: map[string]string{"\xff": ""}}))
+	notes, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, "notes", string(notes))
+	for range 2 {
+		params[0].Weights.F32[1]++
+		_, err := opt.Step()
+		require.NoError(t, err)
+		require.NoError(t, opt.Save(path, optim.SaveOptions{Weights: true}))
+	}
+	again, params := newOptimizer(t, `{}`, optim.Param{Name: "w", Shape: []int64{3}, Weights: f32(3)})
+	_, err = again.Load(path)
+	require.NoError(t, err)
+	require.Equal(t, []float32{0, 2, 0}, params[0].Weights.F32)
+	require.Equal(t, int64(2), again.Steps())
+}
+
+// TestWeightsAreOptional: without them Load leaves the weights alone.
+func TestWeightsAreOptional(t *testing.T) {
+	for _, narrow := range []bool{false, true} {
+		opt, params := newOptimizer(t, `{"adam_8bit": true}`, model(narrow)...)
+		train(t, opt, params, 0, 2, narrow)
+		path := filepath.Join(t.TempDir(), "checkpoint")
+		require.NoError(t, opt.Save(path, optim.SaveOptions{}))
+		f, err := tensorfile.Open(path)
+		require.NoError(t, err)
+		for _, tensor := range f.Tensors {
+			require.NotContains(t, tensor.Name, "weight/")
+		}
+		require.NoError(t, f.Close())
+		again, otherParams := newOptimizer(t, `{"adam_8bit": true}`, model(narrow)...)
+		metadata, err := again.Load(path)
+		require.NoError(t, err)
+		require.Empty(t, metadata)
+		for i, p := range model(narrow) {
+			require.Equal(t, p.Weights, otherParams[i].Weights)
+			require.Equal(t, opt.State(p.Name), again.State(p.Name))
+		}
+
+		require.NoError(t, opt.Save(path, optim.SaveOptions{Weights: true}))
+		f, err = tensorfile.Open(path)
+		require.NoError(t, err)
+		defer f.Close()
+		for _, p := range params {
+			tensor, ok := f.Tensor("weight/" + p.Name)
+			require.True(t, ok)
+			require.Equal(t, map[bool]tensorfile.DType{false: "F32", true: "BF16"}[narrow], tensor.DType)
+			require.Equal(t, append([]int64{}, p.Shape...), tensor.Shape)
+		}
+	}
+}
+
+// TestStatesAreNotCastToTheWeights: the moments keep their format beside bf16 weights.
+func TestStatesAreNotCastToTheWeights(t *testing.T) {
+	opt, params := newOptimizer(t, `{}`, optim.Param{Name: "w", Shape: []int64{2}, Weights: b16(2)})
+	params[0].Gradients = kernels.Float32s([]float32{1.2345678, 3e-30})
+	_, err := opt.Step()
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "checkpoint")
+	require.NoError(t, opt.Save(path, optim.SaveOptions{}))
+	again, _ := newOptimizer(t, `{}`, optim.Param{Name: "w", Shape: []int64{2}, Weights: b16(2)})
+	_, err = again.Load(path)
+	require.NoError(t, err)
+	m := again.State("w")[0]
+	require.Equal(t, opt.State("w")[0], m)
+	require.NotEqual(t, m.F32[0], bf16.FromFloat32(m.F32[0]).Float32())
+}
+
+// TestBigStepCounters resumes at a step beyond float64's integers.
+func TestBigStepCounters(t *testing.T) {
+	const step = 1<<53 + 1
+	for _, text := range []string{
+		`{"adam_8bit": true, "nesterov": true, "lr": {"type": "constant", "peak": 0.5, "warmup": 9007199254740996}}`,
+		`{"moments_dtype": "bfloat16", "moments_rounding": "stochastic", "weight_rounding": "stochastic"}`,
+		`{"type": "muon", "lr": 0.5}`,
+	} {
+		opt, _ := newOptimizer(t, text, model(true)...)
+		path := filepath.Join(t.TempDir(), "checkpoint")
+		opt.SetSteps(step)
+		require.NoError(t, opt.Save(path, optim.SaveOptions{}))
+		again, params := newOptimizer(t, text, model(true)...)
+		_, err := again.Load(path)
+		require.NoError(t, err)
+		require.Equal(t, int64(step), again.Steps())
+		for i, p := range params {
+			params[i].Gradients = numbers(p.Weights.Len(), 1, true)
+		}
+		r, err := again.Step()
+		require.NoError(t, err)
+		require.Equal(t, int64(step+1), r.Step)
+		require.Zero(t, r.NonFinite)
+		require.Positive(t, r.LR)
+		require.Less(t, r.LR, 0.5+1e-9)
+	}
+}
+
+// FuzzLoad: no file makes Load panic, and one that it refuses changes nothing.
+func FuzzLoad(f *testing.F) {
+	var optimizers []*optim.Optimizer
+	var models [][]optim.Param
+	for _, text := range []string{`{}`, `{"adam_8bit": true, "quant_block_size": 4}`, `{"type": "muon", "lr": 1}`} {
+		opt, params := small(f, text, 1, nil)
+		content, err := os.ReadFile(saved(f, opt, optim.SaveOptions{Weights: true, Metadata: map[string]string{"a": "b"}}))
+		require.NoError(f, err)
+		f.Add(content)
+		optimizers, models = append(optimizers, opt), append(models, params)
+	}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		for i, opt := range optimizers {
+			before := snapshot(opt, models[i])
+			metadata, err := opt.LoadBytes(content)
+			if err != nil {
+				require.Nil(t, metadata)
+				require.Equal(t, before, snapshot(opt, models[i]))
+				require.Less(t, len(err.Error()), 2000)
+				continue
+			}
+			_, err = opt.Step()
+			require.NoError(t, err)
+		}
+	})
 }

@@ -1,6 +1,10 @@
 package optim
 
-import "github.com/lowbit-go/lowbit/kernels"
+import (
+	"math"
+
+	"github.com/lowbit-go/lowbit/kernels"
+)
 
 // engine is where tensors live and are worked on: everything else in this package only
 // decides what to do.
@@ -14,8 +18,8 @@ type engine interface {
 
 // cpu is the engine of the kernels in main memory.
 type cpu struct {
-	work  []float32 // of one Muon step: the direction and Newton-Schulz's workspace
-	saved []float32 // with adaptive, the direction before
+	work  []float32 // of a batch of matrices: their directions and Newton-Schulz's workspace
+	saved []float32 // with adaptive, a matrix's direction before
 }
 
 func (*cpu) sumSquares(gradients kernels.Floats) float64 { return kernels.SumSquares(gradients) }
@@ -36,34 +40,100 @@ func (*cpu) adamW(p *parameter, s *kernels.AdamWScalars) (kernels.Counts, bool, 
 	return kernels.AdamWFactored(&t, p.moments.row, p.moments.col, s)
 }
 
-// muon steps a stack of matrices. Nothing is stored before the orthogonalised direction is
-// known to be finite or its going on is wanted.
-func (e *cpu) muon(p *parameter, s *muonStep) (kernels.Counts, bool, error) {
-	n, shape := p.n, p.shape
-	if n == 0 {
-		return kernels.Counts{}, false, nil
+// muon steps a stack of matrices, a batch at a time.
+func (e *cpu) muon(p *parameter, s *muonStep) (c kernels.Counts, skipped bool, err error) {
+	t := kernels.MuonTensors{
+		Weights: p.Weights, Low: p.moments.low, Gradients: p.gradients(), Momentum: p.moments.m,
 	}
-	if need := int64(n) + kernels.NewtonSchulzWork(&s.plan, n/(shape.rows*shape.cols), shape.rows, shape.cols); int64(len(e.work)) < need {
+	batch := p.batch()
+	for lo := 0; lo < p.n; lo += min(batch, p.n-lo) {
+		piece := t.Slice(lo, lo+min(batch, p.n-lo))
+		counts, err := e.muonBatch(&piece, p.shape, s)
+		c.Add(counts)
+		if err != nil {
+			return c, false, err
+		}
+	}
+	return c, c.SkippedElements == int64(p.n), nil
+}
+
+// batchElements occupy every worker.
+const batchElements = 1 << 20
+
+// batch is the number of elements that are orthogonalised at a time: of whole matrices,
+// and of whole blocks of the momentum.
+func (p *parameter) batch() int {
+	size := int64(p.shape.rows) * int64(p.shape.cols)
+	if m := p.moments.m; m.Quantized() {
+		size *= int64(m.Format.Block) / gcd(size, int64(m.Format.Block))
+	}
+	return int(min(size*max(1, batchElements/size), int64(p.n)))
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// muonBatch stores nothing before the orthogonalised directions are known to be finite, or
+// their going on is wanted.
+func (e *cpu) muonBatch(t *kernels.MuonTensors, shape matrixShape, s *muonStep) (c kernels.Counts, err error) {
+	n, size := t.Weights.Len(), shape.rows*shape.cols
+	need := int64(n) + kernels.NewtonSchulzWork(&s.plan, n/size, shape.rows, shape.cols)
+	if int64(len(e.work)) < need {
 		e.work = make([]float32, need)
 	}
-	update, work := e.work[:n:n], e.work[n:]
-	t := kernels.MuonTensors{
-		Weights: p.Weights, Low: p.moments.low, Gradients: p.gradients(),
-		Momentum: p.moments.m, Update: update,
+	t.Update = e.work[:n:n]
+	if err := kernels.MuonDirection(t.Update, t, &s.MuonScalars); err != nil {
+		return c, err
 	}
-	if err := kernels.MuonDirection(update, &t, &s.MuonScalars); err != nil {
-		return kernels.Counts{}, false, err
-	}
-	poisoned, err := e.orthogonalize(update, shape, s, work)
+	poisoned, err := e.orthogonalize(t.Update, shape, s, e.work[n:])
 	if err != nil {
-		return kernels.Counts{}, false, err
+		return c, err
 	}
-	c := kernels.Counts{NonFinite: int64(poisoned) * int64(shape.rows*shape.cols)}
-	if poisoned > 0 && s.SkipNonFinite {
-		c.SkippedElements = int64(n)
-		return c, true, nil
+	c.NonFinite = int64(poisoned) * int64(size)
+	if poisoned == 0 || !s.SkipNonFinite {
+		return c, kernels.MuonUpdate(t, &s.MuonScalars)
 	}
-	return c, false, kernels.MuonUpdate(&t, &s.MuonScalars)
+	err = updateFinite(t, size, &s.MuonScalars, &c)
+	return c, err
+}
+
+// updateFinite leaves poisoned matrices alone, which are NaN throughout, with all that
+// shares a block of the momentum with them.
+func updateFinite(t *kernels.MuonTensors, size int, s *kernels.MuonScalars, c *kernels.Counts) error {
+	block := 1
+	if t.Momentum.Quantized() {
+		block = t.Momentum.Format.Block
+	}
+	n, done := len(t.Update), 0
+	update := func(hi int) error {
+		if done >= hi {
+			return nil
+		}
+		piece := t.Slice(done, hi)
+		return kernels.MuonUpdate(&piece, s)
+	}
+	for lo := 0; lo < n; lo += size {
+		first, last := max(lo/block*block, done), lo+size
+		if rest := last % block; rest != 0 {
+			last += min(block-rest, n-last)
+		}
+		if t.Update[lo] == t.Update[lo] || first >= last {
+			continue
+		}
+		if err := update(first); err != nil {
+			return err
+		}
+		c.SkippedElements += int64(last - first)
+		if block > 1 {
+			c.SkippedBlocks += int64((last-first-1)/block + 1)
+		}
+		done = last
+	}
+	return update(n)
 }
 
 func (e *cpu) orthogonalize(update []float32, shape matrixShape, s *muonStep, work []float32) (poisoned int, err error) {
@@ -75,27 +145,27 @@ func (e *cpu) orthogonalize(update []float32, shape matrixShape, s *muonStep, wo
 		all := stack(update)
 		return kernels.NewtonSchulz(all, all, &s.plan, work)
 	}
+	if len(e.saved) < size {
+		e.saved = make([]float32, size)
+	}
+	direction := e.saved[:size]
 	for lo := 0; lo < len(update); lo += size {
-		x, o := update[lo:lo+size], e.direction(size)
-		copy(o, x)
+		x := update[lo : lo+size]
+		copy(direction, x)
 		bad, err := kernels.NewtonSchulz(stack(x), stack(x), &s.plan, work)
 		if err != nil {
 			return 0, err
 		}
-		poisoned += bad
-		dual, err := kernels.Dot(o, x)
+		dual, err := kernels.Dot(direction, x)
 		if err != nil {
 			return 0, err
 		}
-		kernels.Scale(kernels.Float32s(x), float32(dual))
+		factor := float32(dual)
+		if factor-factor != 0 {
+			factor, bad = float32(math.NaN()), 1
+		}
+		poisoned += bad
+		kernels.Scale(kernels.Float32s(x), factor)
 	}
 	return poisoned, nil
-}
-
-// direction is a matrix that keeps a direction while it is orthogonalised in place.
-func (e *cpu) direction(size int) []float32 {
-	if len(e.saved) < size {
-		e.saved = make([]float32, size)
-	}
-	return e.saved[:size]
 }

@@ -14,3 +14,11 @@ func (o *Optimizer) LoadBytes(content []byte) (map[string]string, error) {
 	}
 	return o.load(f)
 }
+
+// SetSteps pretends that every parameter has had n updates.
+func (o *Optimizer) SetSteps(n int64) {
+	o.step = n
+	for _, p := range o.params {
+		p.step = n
+	}
+}

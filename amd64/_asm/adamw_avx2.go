@@ -47,7 +47,7 @@ type adamW struct {
 }
 
 func (g *generator) adamW() adamW {
-	a := adamW{generator: g, scalars: g.AllocLocal(32 * scalarCount), round: g.rounding()}
+	a := adamW{generator: g, scalars: g.AllocLocal(32 * scalarCount)}
 	s := g.number("s")
 	for i := range scalarCount {
 		y := g.YMM()
@@ -99,18 +99,19 @@ func (a adamW) probe(y, zero, w, v vec, width int) {
 	}
 }
 
-func (g *generator) load(f format, p gp, offset, width int) vec {
+func (g *generator) load(f format, p gp, width int) vec {
 	if f == bfloat16s {
-		return g.loadBF16(p, offset*f.bytes, width)
+		return g.loadBF16(p, 0, width)
 	}
-	return g.loadFloats(p, offset*f.bytes, width)
+	return g.loadFloats(p, 0, width)
 }
 
-func (a adamW) store(f format, y vec, p gp, offset, width int) {
+// store stores finite numbers.
+func (a adamW) store(f format, y vec, p gp, width int) {
 	if f == bfloat16s {
-		a.storeWords(p, offset*f.bytes, width, a.round.nearest(y))
+		a.round.storeNearest(y, p, 0, width)
 	} else {
-		a.storeFloats(y, p, offset*f.bytes, width)
+		a.storeFloats(y, p, 0, width)
 	}
 }
 
@@ -148,6 +149,9 @@ func (g *generator) adamWLoops(weights, gradients, moments format) {
 	pw, pg, pm, pv := g.pointer("w"), g.pointer("g"), g.pointer("m"), g.pointer("v")
 	n := g.length("w")
 	a := g.adamW()
+	if weights == bfloat16s || moments == bfloat16s {
+		a.round = g.rounding()
+	}
 	zero, counts := g.YMM(), g.YMM()
 	g.VXORPS(zero, zero, zero)
 	g.VXORPS(counts, counts, counts)
@@ -155,8 +159,8 @@ func (g *generator) adamWLoops(weights, gradients, moments format) {
 	var outOfLine []func()
 	loops := func(nesterov bool) {
 		g.elements(n, func(width int) {
-			w, m, v := g.load(weights, pw, 0, width), g.load(moments, pm, 0, width), g.load(moments, pv, 0, width)
-			a.update(w, g.load(gradients, pg, 0, width), m, v, nesterov)
+			w, m, v := g.load(weights, pw, width), g.load(moments, pm, width), g.load(moments, pv, width)
+			a.update(w, g.load(gradients, pg, width), m, v, nesterov)
 			probed, found := g.YMM(), g.GP32()
 			g.VXORPS(probed, probed, probed)
 			a.probe(probed, zero, w, v, width)
@@ -165,9 +169,9 @@ func (g *generator) adamWLoops(weights, gradients, moments format) {
 			g.TESTL(found, found)
 			bad, resume := g.label("bad"), g.label("resume")
 			g.JNZ(operand.LabelRef(bad))
-			a.store(weights, w, pw, 0, width)
-			a.store(moments, m, pm, 0, width)
-			a.store(moments, v, pv, 0, width)
+			a.store(weights, w, pw, width)
+			a.store(moments, m, pm, width)
+			a.store(moments, v, pv, width)
 			g.Label(resume)
 			g.advance(pw, weights.bytes*width)
 			g.advance(pg, gradients.bytes*width)

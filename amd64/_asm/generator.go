@@ -73,7 +73,7 @@ func (g *generator) elements(n gp, body func(width int), widths ...int) {
 
 // advance moves a pointer.
 func (g *generator) advance(pointer gp, bytes int) {
-	g.ADDQ(operand.Imm(uint64(bytes)), pointer)
+	g.ADDQ(operand.U32(uint32(bytes)), pointer)
 }
 
 // at is the memory at an offset in bytes from a pointer.

@@ -26,6 +26,23 @@ func (g rounding) nearest(x vec) vec {
 	return y
 }
 
+// storeNearest rounds numbers none of which is NaN to bf16 and stores them.
+func (g rounding) storeNearest(x vec, p gp, offset, width int) {
+	y := g.YMM()
+	g.VPSRLD(operand.Imm(16), x, y)
+	g.VPAND(g.one, y, y)
+	g.VPADDD(g.half, y, y)
+	g.VPADDD(x, y, y)
+	if width == 1 {
+		g.VPEXTRW(operand.Imm(1), y.AsX(), at(p, offset))
+		return
+	}
+	const a, b = 0x07060302, 0x0f0e0b0a // the upper half-words
+	g.VPSHUFB(g.data("upper", a, b, 0, 0, a, b, 0, 0), y, y)
+	g.VPERMQ(operand.Imm(0x08), y, y)
+	g.VMOVDQU(y.AsX(), at(p, offset))
+}
+
 // truncate cuts each lane of x to bf16, which it leaves in the lane's low half.
 func (g rounding) truncate(x vec) vec {
 	nan := g.YMM()

@@ -376,6 +376,7 @@ func TestNonFinite(t *testing.T) {
 		require.Regexp(t, `(?m)^total .* NaN +NaN +NaN$`, text)
 		require.NotRegexp(t, `(?m)^ok .*NaN`, text)
 	}
+	require.Contains(t, succeeds(t, "quantize", at("in"), at("text"), "--format", "nf4"), "\nw: blocks that hold NaN or Inf and decode to NaN: 2\nwrote ")
 	fails(t, exitBadInput, `tensor "w": elements 128 to 191 hold NaN or Inf`,
 		"quantize", at("in"), at("double"), "--format", "nf4", "--layout", "bitsandbytes", "--double-quant")
 	require.NoFileExists(t, at("double"))

@@ -53,7 +53,7 @@ func (c *dequantizeCmd) dequantize(e *env, o *output, a *archive, q *quantised) 
 	index := o.tensor(q.name, dtype, q.shape...)
 	r := recordOf(o.tensors[index])
 	r.Format, r.Block, r.BytesIn, r.BytesOut = q.format.Codebook.Name(), int64(q.format.Block), q.bytes, o.bytesSince(index)
-	o.convert(r, func(w *tensorfile.Writer, done func(int64)) error {
+	o.add(r, func(w *tensorfile.Writer, done func(int64)) error {
 		return e.pieces(q.elements(), q.align(), func(first int64, n int) error {
 			x := sized(&o.scratch.x, n)
 			if err := q.read(a, x, first, &o.scratch, c.Threads.limit()); err != nil {

@@ -17,6 +17,7 @@ type inspectCmd struct {
 
 func (*inspectCmd) Help() string {
 	return `Bits are those of a whole stored tensor, scales included, for each of its elements.
+Of an optimizer's checkpoint it also tells how much of the second moments is zero.
 
 Example:
 
@@ -25,11 +26,15 @@ Example:
 }
 
 func (c *inspectCmd) Run(e *env) error {
-	a, err := openArchive(c.File)
+	f, err := openInput(c.File)
 	if err != nil {
 		return err
 	}
-	defer a.Close()
+	defer f.Close()
+	a, err := readArchive(f)
+	if err != nil {
+		return err
+	}
 	records := []*record{}
 	for _, t := range a.Tensors {
 		if q := a.quantised[t.Name]; q != nil {
@@ -44,7 +49,11 @@ func (c *inspectCmd) Run(e *env) error {
 			return err
 		}
 	}
-	return c.print(e, a, records, total)
+	moments, err := secondMoments(f)
+	if err != nil {
+		return err
+	}
+	return c.print(e, a, records, total, moments)
 }
 
 func (q *quantised) record() *record {
@@ -64,13 +73,17 @@ func (c *inspectCmd) compare(e *env, a *archive, records []*record) (total error
 	if err := refuseQuantised(source); err != nil {
 		return total, err
 	}
-	bar := e.progress(comparedBytes(records))
+	compared, bytes := []*record{}, int64(0)
+	for _, r := range records {
+		if isFloat(r.DType) && !slices.Contains(a.books, r.Name) {
+			compared = append(compared, r)
+			bytes += r.BytesIn
+		}
+	}
+	bar := e.progress(bytes)
 	defer bar.end()
 	var s scratch
-	for _, r := range records {
-		if !isFloat(r.DType) || slices.Contains(a.books, r.Name) {
-			continue
-		}
+	for _, r := range compared {
 		stats, err := c.compareTensor(e, a, source, r, &s, bar)
 		if err != nil {
 			return total, err
@@ -79,15 +92,6 @@ func (c *inspectCmd) compare(e *env, a *archive, records []*record) (total error
 		total.merge(stats)
 	}
 	return total, nil
-}
-
-func comparedBytes(records []*record) (bytes int64) {
-	for _, r := range records {
-		if isFloat(r.DType) {
-			bytes += r.BytesIn
-		}
-	}
-	return bytes
 }
 
 func (c *inspectCmd) compareTensor(e *env, a *archive, source *tensorfile.File, r *record, s *scratch, bar *progress) (stats errorStats, err error) {
@@ -100,7 +104,8 @@ func (c *inspectCmd) compareTensor(e *env, a *archive, source *tensorfile.File, 
 	case !slices.Equal(t.Shape, r.Shape):
 		return stats, badInput("%s: tensor %.100q has shape %s, want %s as in %s", source.Path, r.Name, shapeText(t.Shape), shapeText(r.Shape), a.Path)
 	}
-	read, align := a.plainReader(r.Name), 1
+	made, _ := a.Tensor(r.Name)
+	align, read := 1, func(dst []float32, first int64) error { return a.ReadFloat32(made, dst, first) }
 	if q := a.quantised[r.Name]; q != nil {
 		align = q.align()
 		read = func(dst []float32, first int64) error { return q.read(a, dst, first, s, c.Threads.limit()) }
@@ -120,14 +125,10 @@ func (c *inspectCmd) compareTensor(e *env, a *archive, source *tensorfile.File, 
 	return stats, err
 }
 
-func (a *archive) plainReader(name string) func(dst []float32, first int64) error {
-	t, _ := a.Tensor(name)
-	return func(dst []float32, first int64) error { return a.ReadFloat32(t, dst, first) }
-}
-
 type inspectJSON struct {
 	report
-	Total inspectTotal `json:"total"`
+	Total         inspectTotal   `json:"total"`
+	SecondMoments []secondMoment `json:"second_moments,omitempty"`
 }
 
 type inspectTotal struct {
@@ -139,7 +140,7 @@ type inspectTotal struct {
 	RMSError     number `json:"rms_error"`
 }
 
-func (c *inspectCmd) print(e *env, a *archive, records []*record, stats errorStats) error {
+func (c *inspectCmd) print(e *env, a *archive, records []*record, stats errorStats, moments []secondMoment) error {
 	total := &record{Name: "total"}
 	total.MaxAbsError, total.MeanAbsError, total.RMSError = unknown, unknown, unknown
 	if c.Against != "" {
@@ -152,7 +153,7 @@ func (c *inspectCmd) print(e *env, a *archive, records []*record, stats errorSta
 	}
 	if c.JSON {
 		return e.printJSON(inspectJSON{newReport(records), inspectTotal{
-			total.Elements, total.BytesIn, total.BytesOut, total.MaxAbsError, total.MeanAbsError, total.RMSError}})
+			total.Elements, total.BytesIn, total.BytesOut, total.MaxAbsError, total.MeanAbsError, total.RMSError}, moments})
 	}
 	header := []string{"TENSOR", "DTYPE", "SHAPE", "FORMAT", "BLOCK", "BYTES", "BITS"}
 	rows := [][]string{header}
@@ -169,8 +170,10 @@ func (c *inspectCmd) print(e *env, a *archive, records []*record, stats errorSta
 	if err := printTable(e.stdout, rows); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(e.stdout, "tensors: %d, quantised: %d\n", len(records), len(a.quantised))
-	return err
+	if _, err := fmt.Fprintf(e.stdout, "tensors: %d, quantised: %d\n", len(records), len(a.quantised)); err != nil {
+		return err
+	}
+	return e.printSecondMoments(moments)
 }
 
 // bitsText is the size of the stored tensor in bits an element.

@@ -38,20 +38,8 @@ type archive struct {
 	books     []string              // the names of the tensors that hold codebooks which several share
 }
 
-// openArchive opens a file of either layout, and checks everything but the data of its codes and scales.
-func openArchive(path string) (*archive, error) {
-	f, err := openInput(path)
-	if err != nil {
-		return nil, err
-	}
-	a, err := readArchive(f)
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return a, nil
-}
-
+// readArchive finds what is quantised in a file, in either layout, and checks everything but the data of codes and
+// scales.
 func readArchive(f *tensorfile.File) (*archive, error) {
 	a := &archive{File: f, quantised: map[string]*quantised{}, parts: map[string]bool{}}
 	if err := a.readLowbit(); err != nil {

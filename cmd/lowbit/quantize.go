@@ -1,9 +1,7 @@
 package main
 
 import (
-	"errors"
 	"math/bits"
-	"regexp"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -164,20 +162,17 @@ func matches(f *tensorfile.File, flag string, patterns []string) ([]bool, error)
 		if err != nil {
 			return nil, badInput("%s: %w", flag, err)
 		}
-		if !matchAny(re, f, matched) {
+		found := false
+		for i, t := range f.Tensors {
+			if re.MatchString(t.Name) {
+				matched[i], found = true, true
+			}
+		}
+		if !found {
 			return nil, badInput("%s: %.100q matches none of the %d tensors of %s", flag, pattern, len(f.Tensors), f.Path)
 		}
 	}
 	return matched, nil
-}
-
-func matchAny(re *regexp.Regexp, f *tensorfile.File, matched []bool) (found bool) {
-	for i, t := range f.Tensors {
-		if re.MatchString(t.Name) {
-			matched[i], found = true, true
-		}
-	}
-	return found
 }
 
 // quantize adds the job that quantises a tensor and measures the error of it.
@@ -186,7 +181,7 @@ func (c *quantizeCmd) quantize(e *env, o *output, t tensorfile.Tensor, f kernels
 	r.Format, r.Block = f.Codebook.Name(), int64(f.Block)
 	r.BytesOut = o.bytesSince(to.codes)
 	q := quantizer{e, o, t, f, to, c.Threads.limit(), r}
-	o.convert(r, q.run)
+	o.add(r, q.run)
 }
 
 type quantizer struct {
@@ -258,11 +253,14 @@ func (q quantizer) writeScales(w *tensorfile.Writer, scales []float32, first int
 	if _, err := kernels.Quantize(codes, nestedScales, scales, *q.to.nested, q.threads); err != nil {
 		return err
 	}
+	if err := w.WriteAt(q.to.absmax, codes, first); err != nil {
+		return err
+	}
 	n := nested{format: *q.to.nested, offset: offset}
-	return errors.Join(
-		w.WriteAt(q.to.absmax, codes, first),
-		w.WriteFloat32(q.to.nestedAbsmax, nestedScales, first/int64(n.format.Block)),
-		n.decode(scales, codes, nestedScales, q.threads))
+	if err := w.WriteFloat32(q.to.nestedAbsmax, nestedScales, first/int64(n.format.Block)); err != nil {
+		return err
+	}
+	return n.decode(scales, codes, nestedScales, q.threads)
 }
 
 // meanAbsmax is the mean of the blocks' largest magnitudes, which are read in a pass of their own.

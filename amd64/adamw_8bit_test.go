@@ -1,0 +1,151 @@
+//go:build amd64 && !purego
+
+package amd64_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+
+	"github.com/lowbit-go/lowbit/amd64"
+	"github.com/lowbit-go/lowbit/codebook"
+	"github.com/lowbit-go/lowbit/internal/cpufeature/cputest"
+	"github.com/lowbit-go/lowbit/internal/testmem"
+	"github.com/lowbit-go/lowbit/kernels/reference"
+)
+
+type blockStep struct {
+	weights, gradients bool // whether in bf16
+	step               func(t *reference.AdamWTensors, s *reference.AdamWScalars, scratch *[6192]float32, counts *[3]int64)
+}
+
+var blockSteps = []blockStep{
+	{false, false, func(t *reference.AdamWTensors, s *reference.AdamWScalars, scratch *[6192]float32, counts *[3]int64) {
+		m, v := &t.M, &t.V
+		amd64.AdamW8bitWF32GF32AVX2(t.Weights.F32, t.Gradients.F32, m.Codes, v.Codes, m.Scales, v.Scales, m.Format.Block,
+			m.Format.Codebook.Table(), v.Format.Codebook.Table(), m.Format.Codebook.Cells(), v.Format.Codebook.Cells(), divisor(m.Format), divisor(v.Format),
+			scalarsOf(s), s.Nesterov, s.SkipNonFinite, scratch, counts)
+	}},
+	{true, true, func(t *reference.AdamWTensors, s *reference.AdamWScalars, scratch *[6192]float32, counts *[3]int64) {
+		m, v := &t.M, &t.V
+		amd64.AdamW8bitWBF16GBF16AVX2(bits16(t.Weights), bits16(t.Gradients), m.Codes, v.Codes, m.Scales, v.Scales, m.Format.Block,
+			m.Format.Codebook.Table(), v.Format.Codebook.Table(), m.Format.Codebook.Cells(), v.Format.Codebook.Cells(), divisor(m.Format), divisor(v.Format),
+			scalarsOf(s), s.Nesterov, s.SkipNonFinite, scratch, counts)
+	}},
+	{true, false, func(t *reference.AdamWTensors, s *reference.AdamWScalars, scratch *[6192]float32, counts *[3]int64) {
+		m, v := &t.M, &t.V
+		amd64.AdamW8bitWBF16GF32AVX2(bits16(t.Weights), t.Gradients.F32, m.Codes, v.Codes, m.Scales, v.Scales, m.Format.Block,
+			m.Format.Codebook.Table(), v.Format.Codebook.Table(), m.Format.Codebook.Cells(), v.Format.Codebook.Cells(), divisor(m.Format), divisor(v.Format),
+			scalarsOf(s), s.Nesterov, s.SkipNonFinite, scratch, counts)
+	}},
+	{false, true, func(t *reference.AdamWTensors, s *reference.AdamWScalars, scratch *[6192]float32, counts *[3]int64) {
+		m, v := &t.M, &t.V
+		amd64.AdamW8bitWF32GBF16AVX2(t.Weights.F32, bits16(t.Gradients), m.Codes, v.Codes, m.Scales, v.Scales, m.Format.Block,
+			m.Format.Codebook.Table(), v.Format.Codebook.Table(), m.Format.Codebook.Cells(), v.Format.Codebook.Cells(), divisor(m.Format), divisor(v.Format),
+			scalarsOf(s), s.Nesterov, s.SkipNonFinite, scratch, counts)
+	}},
+}
+
+func (e blockStep) String() string {
+	name := map[bool]string{false: "float32", true: "bfloat16"}
+	return fmt.Sprintf("weights %s, gradients %s", name[e.weights], name[e.gradients])
+}
+
+func TestAdamW8bit(t *testing.T) {
+	cputest.Need(t, avx2)
+	rng := rand.New(rand.NewPCG(8, 1))
+	const capacity = 2100
+	scratch := testmem.New[float32](t, 6192)
+	codes, scales := [2]*testmem.Buffer[uint8]{}, [2]*testmem.Buffer[float32]{}
+	for i := range 2 {
+		codes[i], scales[i] = testmem.New[uint8](t, capacity), testmem.New[float32](t, capacity)
+	}
+	for _, e := range blockSteps {
+		w, g := newFloats(t, e.weights, capacity), newFloats(t, e.gradients, capacity)
+		for trial := range trials(500, 100_000) {
+			n := lengths[rng.IntN(len(lengths))] * (1 + rng.IntN(8))
+			block := []int{1, 7, 16, 31, 64, 100, 128, 256, 2048}[rng.IntN(9)]
+			a := reference.AdamWTensors{Weights: w.place(n, trial%places), Gradients: g.place(n, (trial+3)%places)}
+			scale := gradientScale(rng)
+			for i := range n {
+				set(a.Weights, i, gradient(rng, 1, trial%16 == 0))
+				set(a.Gradients, i, gradient(rng, scale, trial%16 == 1))
+			}
+			want := reference.AdamWTensors{Weights: clone(a.Weights), Gradients: clone(a.Gradients)}
+			books := [2]*codebook.Codebook{codebook.Dynamic8(), codebook.Dynamic8Unsigned()}
+			if rng.IntN(8) == 0 {
+				books = [2]*codebook.Codebook{codebook.Linear8(), codebook.Dynamic8()}
+			}
+			for i, m := range []*reference.Moment{&a.M, &a.V} {
+				f := reference.Format{Codebook: books[i], Block: block, Headroom: rng.IntN(2) == 0}
+				*m = reference.Moment{Format: f, Codes: placed(codes[i], n, (trial+5*i)%places, 1), Scales: placed(scales[i], f.Scales(n), (trial+9*i)%places, 4)}
+				for j := range m.Codes {
+					m.Codes[j] = uint8(rng.IntN(f.Codebook.Len()))
+				}
+				for j := range m.Scales {
+					m.Scales[j] = float32(math.Pow(scale, float64(i+1)) * rng.Float64())
+					if trial%16 == 2 {
+						m.Scales[j] = hardScale(rng)
+					}
+				}
+				copied := *m
+				copied.Codes, copied.Scales = append([]uint8(nil), m.Codes...), append([]float32(nil), m.Scales...)
+				*[]*reference.Moment{&want.M, &want.V}[i] = copied
+			}
+			s := hyper(rng)
+			wantCounts, counts := reference.AdamW(want, &s), [3]int64{}
+			e.step(&a, &s, (*[6192]float32)(scratch.AtOffset(6192, trial*4%64)), &counts)
+			what := fmt.Sprintf("%v, %d in blocks of %d", e, n, block)
+			if got := (reference.Counts{NonFinite: counts[0], SkippedElements: counts[1], SkippedBlocks: counts[2]}); got != wantCounts {
+				t.Fatalf("%s: %+v, want %+v", what, got, wantCounts)
+			}
+			sameFloats(t, what+", w", a.Weights, want.Weights)
+			sameFloats(t, what+", g", a.Gradients, want.Gradients)
+			for i, m := range []reference.Moment{a.M, a.V} {
+				m, want, name := m, []reference.Moment{want.M, want.V}[i], []string{"m", "v"}[i]
+				sameFloats(t, what+", scales of "+name, reference.Floats{F32: m.Scales}, reference.Floats{F32: want.Scales})
+				for j := range m.Codes {
+					if m.Codes[j] != want.Codes[j] {
+						t.Fatalf("%s: code %d of %s is %d, want %d", what, j, name, m.Codes[j], want.Codes[j])
+					}
+				}
+				codes[i].Check()
+				scales[i].Check()
+			}
+			w.check()
+			g.check()
+			scratch.Check()
+		}
+	}
+}
+
+func BenchmarkAdamW8bit(b *testing.B) {
+	for _, n := range sizes {
+		for _, e := range blockSteps {
+			for _, block := range []int{128, 256} {
+				a := reference.AdamWTensors{Weights: vector(n.elements, e.weights), Gradients: vector(n.elements, e.gradients)}
+				moment := func(book *codebook.Codebook, scale float32) reference.Moment {
+					f := reference.Format{Codebook: book, Block: block}
+					m := reference.Moment{Format: f, Codes: make([]uint8, n.elements), Scales: make([]float32, f.Scales(n.elements))}
+					for i := range m.Codes {
+						m.Codes[i] = uint8(i * 40503 >> 8)
+					}
+					for i := range m.Scales {
+						m.Scales[i] = scale
+					}
+					return m
+				}
+				a.M, a.V = moment(codebook.Dynamic8(), 1e-2), moment(codebook.Dynamic8Unsigned(), 1e-4)
+				s := reference.AdamWHyper{LR: 1e-3, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.1, GradScale: 1, Step: 10}.Scalars()
+				var scratch [6192]float32
+				var counts [3]int64
+				n.run(b, e.String()+"/"+strconv.Itoa(block), func(lo, hi int) {
+					piece := a.Slice(lo, hi)
+					e.step(&piece, &s, &scratch, &counts)
+				})
+			}
+		}
+	}
+}
