@@ -102,7 +102,7 @@ func TestLargeNewtonSchulz(t *testing.T) {
 		for _, c := range []struct {
 			plan       string
 			rows, cols int
-		}{{"standard", 128, 512}, {"Gram restart", 512, 128}, {"standard", 264, 264}, {"Gram", 259, 290}} {
+		}{{"standard", 128, 512}, {"Gram restart", 512, 128}, {"parity", 264, 264}, {"Gram", 259, 290}} {
 			plan := newtonSchulzPlans[c.plan]
 			plan.BFloat16 = bfloat16
 			requireSameStacks(t, f, &plan, stackOf(1, c.rows, c.cols, 0), 3)
@@ -130,23 +130,4 @@ func TestNewtonSchulzStacks(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestMatrixProductsAllocateNothing(t *testing.T) {
-	for _, n := range []int{20, 150} {
-		m := func(seed uint64) kernels.Matrix {
-			return kernels.Matrix{Data: kernels.Float32s(normal(n*n, seed)), Rows: n, Cols: n, Stride: n}
-		}
-		a, b, c := m(1), m(2), m(3)
-		stack := stackOf(3, n, n, 0)
-		plan := newtonSchulzPlans["standard"]
-		work := make([]float32, kernels.NewtonSchulzWork(&plan, 3, n, n))
-		for name, call := range map[string]func(){
-			"gemm":          func() { _ = kernels.Gemm(c, a, false, b, false, 1, 0) },
-			"syrk":          func() { _ = kernels.Syrk(c, a, 1, 0) },
-			"newton-schulz": func() { _, _ = kernels.NewtonSchulz(stack, stack, &plan, work) },
-		} {
-			require.Zerof(t, testing.AllocsPerRun(5, call), "%s of %dx%d", name, n, n)
-		}
-	}
 }
