@@ -3,6 +3,8 @@ package optim_test
 import (
 	"math"
 	"math/rand/v2"
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/lowbit-go/lowbit/bf16"
@@ -257,4 +259,32 @@ func TestStreams(t *testing.T) {
 	require.NotEqual(t, first, run("2", "w", 1))
 	require.NotEqual(t, first, run("1", "v", 1))
 	require.NotEqual(t, first, run("1", "w", 2))
+}
+
+// TestAnyNumberOfThreads gives the same bits, with random streams too.
+func TestAnyNumberOfThreads(t *testing.T) {
+	const rows, cols = 96, 1024
+	for name, text := range resumable {
+		var want []any
+		for _, threads := range []int{1, 2, 5} {
+			before := runtime.GOMAXPROCS(threads)
+			opt, params := newOptimizer(t, text,
+				optim.Param{Name: "w", Shape: []int64{rows * cols}, Weights: numbers(rows*cols, 1, true)},
+				optim.Param{Name: "emb.w", Shape: []int64{rows, cols}, Role: "conv", Weights: numbers(rows*cols, 3, true)})
+			for step := range 2 {
+				params[0].Gradients = numbers(rows*cols, uint64(step), true)
+				if !strings.Contains(text, "muon") { // whose products other tests cover
+					params[1].Gradients = params[0].Gradients
+				}
+				_, err := opt.Step()
+				require.NoError(t, err)
+			}
+			got := snapshot(opt, params)
+			runtime.GOMAXPROCS(before)
+			if threads == 1 {
+				want = got
+			}
+			require.Equal(t, want, got, "%s, %d threads", name, threads)
+		}
+	}
 }
