@@ -442,12 +442,12 @@ done19:
 	MOVQ         mScales_base+96(FP), R9
 	VMOVD        X2, R10
 	TESTL        R10, R10
-	JZ           zeros21
+	JZ           zero21
 	CMPL         R10, $0x7f800000
 	JB           finite20
 	MOVL         $0x7fc00000, R10
 
-zeros21:
+zero21:
 	MOVL         R10, (R9)
 	MOVQ         mCells_base+168(FP), DX
 	MOVL         12(DX), DX
@@ -482,10 +482,10 @@ finite20:
 	VDIVSS  mDivisor+216(FP), X2, X7
 	VMOVD   X7, R10
 	CMPL    R10, $0x7f800000
-	JB      coded22
+	JB      divided22
 	VMOVAPS X2, X7
 
-coded22:
+divided22:
 	VMOVSS       X7, (R9)
 	VBROADCASTSS X7, Y7
 	CMPQ         R8, $0x20
@@ -897,12 +897,12 @@ done23:
 	MOVQ         vScales_base+120(FP), R9
 	VMOVD        X3, R10
 	TESTL        R10, R10
-	JZ           zeros34
+	JZ           zero34
 	CMPL         R10, $0x7f800000
 	JB           finite33
 	MOVL         $0x7fc00000, R10
 
-zeros34:
+zero34:
 	MOVL         R10, (R9)
 	MOVQ         vCells_base+192(FP), DX
 	MOVL         12(DX), DX
@@ -937,10 +937,10 @@ finite33:
 	VDIVSS  vDivisor+220(FP), X3, X6
 	VMOVD   X6, R10
 	CMPL    R10, $0x7f800000
-	JB      coded35
+	JB      divided35
 	VMOVAPS X3, X6
 
-coded35:
+divided35:
 	VMOVSS       X6, (R9)
 	VBROADCASTSS X6, Y6
 	CMPQ         R8, $0x20
@@ -1887,12 +1887,12 @@ done68:
 	MOVQ         mScales_base+96(FP), R9
 	VMOVD        X2, R10
 	TESTL        R10, R10
-	JZ           zeros70
+	JZ           zero70
 	CMPL         R10, $0x7f800000
 	JB           finite69
 	MOVL         $0x7fc00000, R10
 
-zeros70:
+zero70:
 	MOVL         R10, (R9)
 	MOVQ         mCells_base+168(FP), DX
 	MOVL         12(DX), DX
@@ -1927,10 +1927,10 @@ finite69:
 	VDIVSS  mDivisor+216(FP), X2, X7
 	VMOVD   X7, R10
 	CMPL    R10, $0x7f800000
-	JB      coded71
+	JB      divided71
 	VMOVAPS X2, X7
 
-coded71:
+divided71:
 	VMOVSS       X7, (R9)
 	VBROADCASTSS X7, Y7
 	CMPQ         R8, $0x20
@@ -2342,12 +2342,12 @@ done72:
 	MOVQ         vScales_base+120(FP), R9
 	VMOVD        X3, R10
 	TESTL        R10, R10
-	JZ           zeros83
+	JZ           zero83
 	CMPL         R10, $0x7f800000
 	JB           finite82
 	MOVL         $0x7fc00000, R10
 
-zeros83:
+zero83:
 	MOVL         R10, (R9)
 	MOVQ         vCells_base+192(FP), DX
 	MOVL         12(DX), DX
@@ -2382,10 +2382,10 @@ finite82:
 	VDIVSS  vDivisor+220(FP), X3, X6
 	VMOVD   X6, R10
 	CMPL    R10, $0x7f800000
-	JB      coded84
+	JB      divided84
 	VMOVAPS X3, X6
 
-coded84:
+divided84:
 	VMOVSS       X6, (R9)
 	VBROADCASTSS X6, Y6
 	CMPQ         R8, $0x20
@@ -3322,12 +3322,12 @@ done117:
 	MOVQ         mScales_base+96(FP), R9
 	VMOVD        X2, R10
 	TESTL        R10, R10
-	JZ           zeros119
+	JZ           zero119
 	CMPL         R10, $0x7f800000
 	JB           finite118
 	MOVL         $0x7fc00000, R10
 
-zeros119:
+zero119:
 	MOVL         R10, (R9)
 	MOVQ         mCells_base+168(FP), DX
 	MOVL         12(DX), DX
@@ -3362,10 +3362,10 @@ finite118:
 	VDIVSS  mDivisor+216(FP), X2, X7
 	VMOVD   X7, R10
 	CMPL    R10, $0x7f800000
-	JB      coded120
+	JB      divided120
 	VMOVAPS X2, X7
 
-coded120:
+divided120:
 	VMOVSS       X7, (R9)
 	VBROADCASTSS X7, Y7
 	CMPQ         R8, $0x20
@@ -3777,12 +3777,12 @@ done121:
 	MOVQ         vScales_base+120(FP), R9
 	VMOVD        X3, R10
 	TESTL        R10, R10
-	JZ           zeros132
+	JZ           zero132
 	CMPL         R10, $0x7f800000
 	JB           finite131
 	MOVL         $0x7fc00000, R10
 
-zeros132:
+zero132:
 	MOVL         R10, (R9)
 	MOVQ         vCells_base+192(FP), DX
 	MOVL         12(DX), DX
@@ -3817,10 +3817,10 @@ finite131:
 	VDIVSS  vDivisor+220(FP), X3, X6
 	VMOVD   X6, R10
 	CMPL    R10, $0x7f800000
-	JB      coded133
+	JB      divided133
 	VMOVAPS X3, X6
 
-coded133:
+divided133:
 	VMOVSS       X6, (R9)
 	VBROADCASTSS X6, Y6
 	CMPQ         R8, $0x20
@@ -4726,12 +4726,12 @@ done166:
 	MOVQ         mScales_base+96(FP), R9
 	VMOVD        X2, R10
 	TESTL        R10, R10
-	JZ           zeros168
+	JZ           zero168
 	CMPL         R10, $0x7f800000
 	JB           finite167
 	MOVL         $0x7fc00000, R10
 
-zeros168:
+zero168:
 	MOVL         R10, (R9)
 	MOVQ         mCells_base+168(FP), DX
 	MOVL         12(DX), DX
@@ -4766,10 +4766,10 @@ finite167:
 	VDIVSS  mDivisor+216(FP), X2, X7
 	VMOVD   X7, R10
 	CMPL    R10, $0x7f800000
-	JB      coded169
+	JB      divided169
 	VMOVAPS X2, X7
 
-coded169:
+divided169:
 	VMOVSS       X7, (R9)
 	VBROADCASTSS X7, Y7
 	CMPQ         R8, $0x20
@@ -5181,12 +5181,12 @@ done170:
 	MOVQ         vScales_base+120(FP), R9
 	VMOVD        X3, R10
 	TESTL        R10, R10
-	JZ           zeros181
+	JZ           zero181
 	CMPL         R10, $0x7f800000
 	JB           finite180
 	MOVL         $0x7fc00000, R10
 
-zeros181:
+zero181:
 	MOVL         R10, (R9)
 	MOVQ         vCells_base+192(FP), DX
 	MOVL         12(DX), DX
@@ -5221,10 +5221,10 @@ finite180:
 	VDIVSS  vDivisor+220(FP), X3, X6
 	VMOVD   X6, R10
 	CMPL    R10, $0x7f800000
-	JB      coded182
+	JB      divided182
 	VMOVAPS X3, X6
 
-coded182:
+divided182:
 	VMOVSS       X6, (R9)
 	VBROADCASTSS X6, Y6
 	CMPQ         R8, $0x20

@@ -102,13 +102,13 @@ done8:
 	VPMAXUD      X5, X6, X6
 	VMOVD        X6, R10
 	TESTL        R10, R10
-	JZ           zeros10
+	JZ           zero10
 	CMPL         R10, $0x7f800000
 	JB           finite9
 	INCQ         ret+112(FP)
 	MOVL         $0x7fc00000, R10
 
-zeros10:
+zero10:
 	MOVL         R10, (CX)
 	MOVQ         cells_base+88(FP), R10
 	MOVL         12(R10), R10
@@ -143,10 +143,10 @@ finite9:
 	VDIVSS  divisor+80(FP), X6, X5
 	VMOVD   X5, R10
 	CMPL    R10, $0x7f800000
-	JB      coded11
+	JB      divided11
 	VMOVAPS X6, X5
 
-coded11:
+divided11:
 	VMOVSS       X5, (CX)
 	VBROADCASTSS X5, Y5
 	CMPQ         R9, $0x20

@@ -117,6 +117,42 @@ func TestQuantize(t *testing.T) {
 	}
 }
 
+// TestEncode codes what a whole block's quantisation codes, piece by piece.
+func TestEncode(t *testing.T) {
+	cputest.Need(t, avx2)
+	rng := rand.New(rand.NewPCG(1, 2))
+	values, codes := testmem.New[float32](t, 300), testmem.New[uint8](t, 300)
+	for _, book := range slices.Concat(books8, books4) {
+		for _, n := range lengths {
+			for place := range places {
+				f := reference.Format{Codebook: book, Block: n + 1, Nibble: codebook.Nibble(place % 2)}
+				x, codes := placed(values, n, place, 4), placed(codes, f.CodeBytes(n), (place+5)%places, 1)
+				for scale := float32(0); scale == 0 || scale-scale != 0; scale = reference.Absmax(x) {
+					hardBlock(rng, x, book)
+					if n == 0 {
+						break
+					}
+				}
+				want, scale := make([]uint8, len(codes)), make([]float32, f.Scales(n))
+				reference.Quantize(want, scale, x, f)
+				if n == 0 {
+					scale = []float32{1}
+				}
+				if book.Bits() == 8 {
+					amd64.EncodeAVX2(codes, x, scale[0], book.Cells())
+				} else {
+					amd64.Encode4AVX2(codes, x, scale[0], book.Thresholds(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
+				}
+				if !slices.Equal(codes, want) {
+					t.Fatalf("%s, %d: %v, want %v", book.Name(), n, codes, want)
+				}
+			}
+			values.Check()
+			codes.Check()
+		}
+	}
+}
+
 func TestQuantizeRandomBlocks(t *testing.T) {
 	cputest.Need(t, avx2)
 	rng := rand.New(rand.NewPCG(2, 2))

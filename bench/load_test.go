@@ -256,13 +256,13 @@ func square(n int, inBF16 bool) kernels.Matrix {
 func gemm(op *kernels.Op[kernels.GemmFunc], n int) func(kernels.GemmFunc) {
 	inBF16 := op == kernels.OpGemmBF16
 	a, b, c := square(n, inBF16), square(n, inBF16), square(n, inBF16)
-	return func(gemm kernels.GemmFunc) { gemm(c, a, false, b, false, 1, 0) }
+	return func(gemm kernels.GemmFunc) { gemm(c, a, false, b, false, 1, 0, 1) }
 }
 
 func syrk(op *kernels.Op[kernels.SyrkFunc], n int) func(kernels.SyrkFunc) {
 	inBF16 := op == kernels.OpSyrkBF16
 	a, c := square(n, inBF16), square(n, inBF16)
-	return func(syrk kernels.SyrkFunc) { syrk(c, a, 1, 0) }
+	return func(syrk kernels.SyrkFunc) { syrk(c, a, 1, 0, 1) }
 }
 
 func newtonSchulz(op *kernels.Op[kernels.NewtonSchulzFunc], n int) func(kernels.NewtonSchulzFunc) {
@@ -274,5 +274,5 @@ func newtonSchulz(op *kernels.Op[kernels.NewtonSchulzFunc], n int) func(kernels.
 		return kernels.Stack{Data: floats(n*n, false), Count: 1, Rows: n, Cols: n, Stride: n, Step: n * n}
 	}
 	dst, src, work := stack(), stack(), make([]float32, plan.WorkSize(n, n))
-	return func(orthogonalize kernels.NewtonSchulzFunc) { orthogonalize(dst, src, plan, work) }
+	return func(orthogonalize kernels.NewtonSchulzFunc) { orthogonalize(dst, src, plan, work, 1) }
 }

@@ -55,7 +55,7 @@ func decodeGemm(op *kernels.Op[kernels.GemmFunc], in *input) *gemmInput {
 	g.a = in.transposed("A", m, k, g.transA, inBF16)
 	g.b = in.transposed("B", k, n, g.transB, inBF16)
 	g.c = in.matrix("C", m, n, inBF16 && in.chance(2))
-	g.alpha, g.beta = in.factors()
+	g.alpha, g.beta, g.threads = in.factors()
 	g.threads = pick(in, []int{1, 2, 3})
 	return g
 }
@@ -67,11 +67,12 @@ func (in *input) transposed(name string, rows, cols int, transposed, inBF16 bool
 	return in.matrix(name, rows, cols, inBF16)
 }
 
-func (in *input) factors() (alpha, beta float32) {
+func (in *input) factors() (alpha, beta float32, threads int) {
 	alpha = pick(in, []float32{1, 2.0315, -4.775, 0, float32(in.random.NormFloat64())})
 	beta = pick(in, []float32{0, 1, -4.775, 3.4445, float32(in.random.NormFloat64())})
-	in.note("alpha=%v beta=%v", alpha, beta)
-	return alpha, beta
+	threads = 1 + in.below(3)
+	in.note("alpha=%v beta=%v threads=%d", alpha, beta, threads)
+	return alpha, beta, threads
 }
 
 func (g *gemmInput) run(gemm kernels.GemmFunc, mem memory) (o output) {
@@ -157,7 +158,7 @@ func decodeSyrk(op *kernels.Op[kernels.SyrkFunc], in *input) *syrkInput {
 	n, k := pick(in, sizes), pick(in, append([]int{130, 257}, sizes...))
 	inBF16 := op == kernels.OpSyrkBF16
 	s := &syrkInput{a: in.matrix("A", n, k, inBF16), c: in.matrix("C", n, n, inBF16 && in.chance(2))}
-	s.alpha, s.beta = in.factors()
+	s.alpha, s.beta, s.threads = in.factors()
 	s.threads = pick(in, []int{1, 2, 3})
 	return s
 }

@@ -14,7 +14,7 @@ import (
 // rounded once.
 func (g *gemmInput) properties(t *testing.T, in *input) {
 	c := placeMatrix(&padded{}, g.c)
-	require.NoError(t, kernels.Gemm(c, g.a, g.transA, g.b, g.transB, g.alpha, g.beta))
+	require.NoError(t, kernels.Gemm(c, g.a, g.transA, g.b, g.transB, g.alpha, g.beta, kernels.Threads(g.threads)))
 	g.holds(t, in, c, false)
 }
 
@@ -64,7 +64,7 @@ func fused(a, b, c float32) float32 {
 
 func (s *syrkInput) properties(t *testing.T, in *input) {
 	c := placeMatrix(&padded{}, s.c)
-	require.NoError(t, kernels.Syrk(c, s.a, s.alpha, s.beta))
+	require.NoError(t, kernels.Syrk(c, s.a, s.alpha, s.beta, kernels.Threads(s.threads)))
 	for i := range c.Rows {
 		for j := range i {
 			x, mirrored := c.Data.At(i*c.Stride+j), c.Data.At(j*c.Stride+i)

@@ -16,6 +16,8 @@ type newtonSchulzInput struct {
 	dst, src kernels.Stack
 	inPlace  bool
 	plan     kernels.NewtonSchulzPlan
+	threads  int
+	matrices int // that the workspace is for
 }
 
 func decodeNewtonSchulz(_ *kernels.Op[kernels.NewtonSchulzFunc], in *input) *newtonSchulzInput {
@@ -38,7 +40,8 @@ func (n *newtonSchulzInput) stacks(in *input) {
 	if !n.inPlace {
 		n.dst = in.stack("dst", n.src.Rows, n.src.Cols, n.src.Count, in.chance(4))
 	}
-	in.note("in place %v, %+v", n.inPlace, n.plan)
+	n.threads, n.matrices = pick(in, []int{1, 2, 3}), pick(in, []int{1, 2, 3})
+	in.note("in place %v, %+v, %d threads, work for %d", n.inPlace, n.plan, n.threads, n.matrices)
 }
 
 // stack has rows and matrices that may lie apart.
@@ -78,12 +81,12 @@ func (n *newtonSchulzInput) call(f kernels.NewtonSchulzFunc, mem memory) (dst, s
 	} else {
 		dst.Data = placeFloats(mem, dst.Data)
 	}
-	work := make([]float32, n.plan.WorkSize(src.Rows, src.Cols))
+	work := make([]float32, int64(n.matrices)*n.plan.WorkSize(src.Rows, src.Cols))
 	for i := range work {
 		work[i] = float32(math.NaN()) // what it holds does not matter
 	}
 	plan := n.plan
-	return dst, src, int64(f(dst, src, &plan, place(mem, work)))
+	return dst, src, int64(f(dst, src, &plan, place(mem, work), n.threads))
 }
 
 func (n *newtonSchulzInput) run(f kernels.NewtonSchulzFunc, mem memory) (o output) {

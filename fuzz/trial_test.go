@@ -249,7 +249,7 @@ func trial[F any, E experiment[F]](decode func(op *kernels.Op[F], in *input) E, 
 // plainNewtonSchulz is Newton-Schulz on bf16 matrices whose products are summed in
 // float64, without the last steps.
 func plainNewtonSchulz(left int) kernels.NewtonSchulzFunc {
-	return func(dst, src kernels.Stack, plan *kernels.NewtonSchulzPlan, _ []float32) (poisoned int) {
+	return func(dst, src kernels.Stack, plan *kernels.NewtonSchulzPlan, _ []float32, _ int) (poisoned int) {
 		for k := range src.Count {
 			d, x := dst.Matrix(k), dense(src.Matrix(k), plan.ParityNorm)
 			norm := math.Sqrt(dot(x.x, x.x))

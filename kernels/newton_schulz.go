@@ -8,12 +8,29 @@ import (
 
 // NewtonSchulzFunc is the signature of the newton_schulz rows. It returns the number of
 // matrices that are not finite.
-type NewtonSchulzFunc func(dst, src Stack, plan *NewtonSchulzPlan, work []float32) (poisoned int)
+type NewtonSchulzFunc func(dst, src Stack, plan *NewtonSchulzPlan, work []float32, threads int) (poisoned int)
 
 var (
-	OpNewtonSchulzFloat32 = declare(Op[NewtonSchulzFunc]{Name: "newton_schulz_float32"}, reference.NewtonSchulz, fast.newtonSchulzFloat32)
-	OpNewtonSchulzBF16    = declare(Op[NewtonSchulzFunc]{Name: "newton_schulz_bfloat16", Class: Tolerance}, reference.NewtonSchulz, fast.newtonSchulzBF16)
+	OpNewtonSchulzFloat32 = declare(Op[NewtonSchulzFunc]{Name: "newton_schulz_float32"}, referenceNewtonSchulz, fast.newtonSchulzFloat32)
+	OpNewtonSchulzBF16    = declare(Op[NewtonSchulzFunc]{Name: "newton_schulz_bfloat16", Class: Tolerance}, referenceNewtonSchulz, fast.newtonSchulzBF16)
 )
+
+func referenceNewtonSchulz(dst, src Stack, plan *NewtonSchulzPlan, work []float32, _ int) (poisoned int) {
+	return reference.NewtonSchulz(dst, src, plan, work)
+}
+
+// NewtonSchulzWork is the length of a workspace with which NewtonSchulz of a stack makes use
+// of all its threads.
+func NewtonSchulzWork(plan *NewtonSchulzPlan, count, rows, cols int, limit ...Threads) int64 {
+	size := plan.WorkSize(rows, cols)
+	if short := float64(min(rows, cols)); short*float64(rows)*float64(cols) > sharedWork {
+		return size
+	}
+	return size * int64(max(min(count, threads(limit)), 1))
+}
+
+// sharedWork is the number of multiply-adds of a product that is worth sharing.
+const sharedWork = 1 << 26
 
 // NewtonSchulz sets each matrix of dst to an approximation of the polar factor of src's:
 // the singular vectors stay, and each singular value, divided by the matrix's norm, goes
@@ -23,8 +40,9 @@ var (
 // gives NaN throughout and is counted.
 //
 // dst may be src; any other overlap is an error. work has plan.WorkSize(rows, cols)
-// elements or more, so that repeated calls allocate nothing.
-func NewtonSchulz(dst, src Stack, plan *NewtonSchulzPlan, work []float32) (poisoned int, err error) {
+// elements or more, so that repeated calls allocate nothing; threads work on matrices of
+// their own where it has NewtonSchulzWork.
+func NewtonSchulz(dst, src Stack, plan *NewtonSchulzPlan, work []float32, limit ...Threads) (poisoned int, err error) {
 	const op = "newton_schulz"
 	if dst.Count != src.Count || dst.Rows != src.Rows || dst.Cols != src.Cols {
 		return 0, fmt.Errorf("%s: dst is %d of %dx%d, want %d of %dx%d as src", op, dst.Count, dst.Rows, dst.Cols, src.Count, src.Rows, src.Cols)
@@ -52,7 +70,7 @@ func NewtonSchulz(dst, src Stack, plan *NewtonSchulzPlan, work []float32) (poiso
 	if plan.BFloat16 {
 		run = OpNewtonSchulzBF16.run
 	}
-	return run(dst, src, plan, work), nil
+	return run(dst, src, plan, work, threads(limit)), nil
 }
 
 func checkStack(op, name string, s Stack) error {

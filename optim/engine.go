@@ -81,7 +81,8 @@ func gcd(a, b int64) int64 {
 // their going on is wanted.
 func (e *cpu) muonBatch(t *kernels.MuonTensors, shape matrixShape, s *muonStep) (c kernels.Counts, err error) {
 	n, size := t.Weights.Len(), shape.rows*shape.cols
-	if need := int64(n) + s.plan.WorkSize(shape.rows, shape.cols); int64(len(e.work)) < need {
+	need := int64(n) + kernels.NewtonSchulzWork(&s.plan, n/size, shape.rows, shape.cols)
+	if int64(len(e.work)) < need {
 		e.work = make([]float32, need)
 	}
 	t.Update = e.work[:n:n]

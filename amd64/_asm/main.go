@@ -14,10 +14,14 @@ var files = []struct {
 	generate func(*generator)
 }{
 	{"round_avx2", roundAVX2},
+	{"split_avx2", splitAVX2},
 	{"stochastic_avx2", stochasticAVX2},
 	{"sums_avx2", sumsAVX2},
 	{"quantize_avx2", quantizeAVX2},
+	{"encode_avx2", encodeAVX2},
 	{"dequantize_avx2", dequantizeAVX2},
+	{"quantize4_avx2", quantize4AVX2},
+	{"dequantize4_avx2", dequantize4AVX2},
 	{"adamw_float32_avx2", adamWFloat32AVX2},
 	{"adamw_bf16_avx2", adamWBF16AVX2},
 	{"adamw_8bit_avx2", adamW8bitAVX2},

@@ -106,9 +106,7 @@ func (e encoder) storeGroup(codes gp) {
 		pairs[i] = a
 	}
 	e.VPACKUSWB(pairs[1], pairs[0], pairs[0])
-	order := e.YMM()
-	e.VMOVDQU(e.data("order", 0, 4, 1, 5, 2, 6, 3, 7), order)
-	e.VPERMD(pairs[0], order, pairs[0])
+	e.VPERMD(pairs[0], e.wide("order", 0, 4, 1, 5, 2, 6, 3, 7), pairs[0])
 	e.VMOVDQU(pairs[0], at(codes, 0))
 }
 
@@ -199,36 +197,76 @@ elements takes about 100 µs.
 	g.end()
 }
 
+func encodeAVX2(g *generator) {
+	g.function("EncodeAVX2", "(codes []uint8, x []float32, scale float32, cells []uint32)", `
+EncodeAVX2 codes a piece of a block whose scale is known, finite and not 0; codes has the
+length of x. A call of 100,000 elements takes about 70 µs.
+
+	for i, v := range x {
+		codes[i] = book.Encode(v / scale)
+	}`)
+	codes, x, n := g.pointer("codes"), g.pointer("x"), g.length("x")
+	e := g.encoder(g.pointer("cells"), g.AllocLocal(2*groupBytes))
+	g.VBROADCASTSS(g.resolve(g.Param("scale")), e.scale)
+	e.encode(codes, x, n)
+	g.end()
+
+	g.function("Encode4AVX2", "(codes []uint8, x []float32, scale float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool)", `
+Encode4AVX2 is EncodeAVX2 for 4-bit codes, packed as by Quantize4AVX2.
+
+	for i, v := range x {
+		order.Put(codes, i, book.Encode(v / scale))
+	}
+	if len(x)%2 == 1 {
+		order.Put(codes, len(x), zero)
+	}`)
+	codes, x, n = g.pointer("codes"), g.pointer("x"), g.length("x")
+	s := g.searcher(g.number("thresholds"), g.number("order"), g.resolve(g.Param("highFirst")))
+	g.VBROADCASTSS(g.resolve(g.Param("scale")), s.scale)
+	s.encode(codes, x, n, g.resolve(g.Param("zero")))
+	g.end()
+}
+
 // encodeBlock codes n numbers whose largest magnitude is known, stores their scale, and
 // moves codes, x and n.
 func (e encoder) encodeBlock(codes, x, n, scales gp, largest vec, divisor, cells mem, poisoned func()) {
-	bits, scale := e.GP32(), e.XMM()
-	finite, zeros, coded, done := e.label("finite"), e.label("zeros"), e.label("coded"), e.label("done")
-	e.VMOVD(largest.AsX(), bits)
-	e.TESTL(bits, bits)
-	e.JZ(operand.LabelRef(zeros))
-	e.CMPL(bits, operand.U32(0x7f800000))
-	e.JB(operand.LabelRef(finite))
-	poisoned()
-	e.MOVL(operand.U32(0x7fc00000), bits)
-	e.Label(zeros)
-	e.MOVL(bits, at(scales, 0))
-	zero := e.GP64()
-	e.MOVQ(cells, zero)
-	e.MOVL(at(zero, 4*cellZero), zero.As32())
-	e.LEAQ(mem{Base: x, Index: n, Scale: 4}, x)
-	e.fill(codes, n, zero)
-	e.JMP(operand.LabelRef(done))
+	e.scaleBlock(largest, e.scale, scales, divisor, poisoned, func() {
+		e.encode(codes, x, n)
+	}, func() {
+		zero := e.GP64()
+		e.MOVQ(cells, zero)
+		e.MOVL(at(zero, 4*cellZero), zero.As32())
+		e.LEAQ(mem{Base: x, Index: n, Scale: 4}, x)
+		e.fill(codes, n, zero)
+	})
+}
 
-	e.Label(finite)
-	e.VDIVSS(divisor, largest.AsX(), scale)
-	e.VMOVD(scale, bits)
-	e.CMPL(bits, operand.U32(0x7f800000))
-	e.JB(operand.LabelRef(coded))
-	e.VMOVAPS(largest.AsX(), scale)
-	e.Label(coded)
-	e.VMOVSS(scale, at(scales, 0))
-	e.VBROADCASTSS(scale, e.scale)
-	e.encode(codes, x, n)
-	e.Label(done)
+// scaleBlock stores the scale of a block whose largest magnitude is known, and leaves it
+// in every lane of scale for encode; zeros does a block that is zero or not finite.
+func (g *generator) scaleBlock(largest, scale vec, scales gp, divisor mem, poisoned, encode, zeros func()) {
+	bits, quotient := g.GP32(), g.XMM()
+	finite, zero, divided, done := g.label("finite"), g.label("zero"), g.label("divided"), g.label("done")
+	g.VMOVD(largest.AsX(), bits)
+	g.TESTL(bits, bits)
+	g.JZ(operand.LabelRef(zero))
+	g.CMPL(bits, operand.U32(0x7f800000))
+	g.JB(operand.LabelRef(finite))
+	poisoned()
+	g.MOVL(operand.U32(0x7fc00000), bits)
+	g.Label(zero)
+	g.MOVL(bits, at(scales, 0))
+	zeros()
+	g.JMP(operand.LabelRef(done))
+
+	g.Label(finite)
+	g.VDIVSS(divisor, largest.AsX(), quotient)
+	g.VMOVD(quotient, bits)
+	g.CMPL(bits, operand.U32(0x7f800000))
+	g.JB(operand.LabelRef(divided))
+	g.VMOVAPS(largest.AsX(), quotient)
+	g.Label(divided)
+	g.VMOVSS(quotient, at(scales, 0))
+	g.VBROADCASTSS(quotient, scale)
+	encode()
+	g.Label(done)
 }

@@ -32,22 +32,28 @@ type job func(w *tensorfile.Writer, done func(bytes int64)) error
 
 // convert opens the input, has plan fill in the output, writes it and prints what became of its tensors.
 func (e *env) convert(c *conversion, plan func(o *output) error) error {
-	in, err := openInput(c.In)
+	o, err := e.produce(c, plan)
 	if err != nil {
 		return err
 	}
+	return e.printConversion(o, c)
+}
+
+// produce is convert without the printing.
+func (e *env) produce(c *conversion, plan func(o *output) error) (*output, error) {
+	in, err := openInput(c.In)
+	if err != nil {
+		return nil, err
+	}
 	defer in.Close()
 	if err := checkOutput(c); err != nil {
-		return err
+		return nil, err
 	}
 	o := &output{in: in, metadata: in.Metadata}
 	if err := plan(o); err != nil {
-		return err
+		return nil, err
 	}
-	if err := e.write(o, c.Out, c.Force); err != nil {
-		return err
-	}
-	return e.printConversion(o, c)
+	return o, e.write(o, c.Out, c.Force)
 }
 
 func openInput(path string) (*tensorfile.File, error) {
@@ -60,17 +66,39 @@ func openInput(path string) (*tensorfile.File, error) {
 
 // checkOutput finds out before any work what would make writing the output an error.
 func checkOutput(c *conversion) error {
-	out, err := os.Stat(c.Out)
-	if err != nil {
-		return nil // it is not there; what is wrong with its folder, creating it will tell
-	}
-	if in, err := os.Stat(c.In); err == nil && os.SameFile(in, out) {
+	if sameFile(c.In, c.Out) {
 		return badInput("%s and %s are the same file, want another one for the output", c.In, c.Out)
 	}
-	if out.Mode().IsRegular() && !c.Force {
-		return badInput("%s exists already, want a new name or --force", c.Out)
+	return refuseExisting(c.Out, c.Force)
+}
+
+// refuseExisting leaves what is no regular file, and what is wrong with the folder, to the creation of the file.
+func refuseExisting(path string, force bool) error {
+	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && !force {
+		return badInput("%s exists already, want a new name or --force", path)
 	}
 	return nil
+}
+
+// probe finds out before any work whether an output can be written.
+func probe(path string, force bool) error {
+	if err := refuseExisting(path, force); err != nil {
+		return err
+	}
+	w, err := tensorfile.Create(path, nil, nil, force)
+	if err != nil {
+		return err
+	}
+	return w.Abort()
+}
+
+func sameFile(a, b string) bool {
+	x, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	y, err := os.Stat(b)
+	return err == nil && os.SameFile(x, y)
 }
 
 func (e *env) write(o *output, path string, overwrite bool) error {

@@ -55,6 +55,14 @@ func (t threadCount) use() (restore func()) {
 	return func() { runtime.GOMAXPROCS(before) }
 }
 
+// or is what a flag was set to, or otherwise.
+func or[T any](flag *T, otherwise T) T {
+	if flag == nil {
+		return otherwise
+	}
+	return *flag
+}
+
 // warn prints a line that is no error.
 func (e *env) warn(format string, args ...any) {
 	fmt.Fprintln(e.stderr, "lowbit: warning:", oneLine(fmt.Sprintf(format, args...)))

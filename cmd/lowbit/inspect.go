@@ -17,6 +17,7 @@ type inspectCmd struct {
 
 func (*inspectCmd) Help() string {
 	return `Bits are those of a whole stored tensor, scales included, for each of its elements.
+Of an optimizer's checkpoint it also tells how much of the second moments is zero.
 
 Example:
 
@@ -48,7 +49,11 @@ func (c *inspectCmd) Run(e *env) error {
 			return err
 		}
 	}
-	return c.print(e, a, records, total)
+	moments, err := secondMoments(f)
+	if err != nil {
+		return err
+	}
+	return c.print(e, a, records, total, moments)
 }
 
 func (q *quantised) record() *record {
@@ -122,7 +127,8 @@ func (c *inspectCmd) compareTensor(e *env, a *archive, source *tensorfile.File, 
 
 type inspectJSON struct {
 	report
-	Total inspectTotal `json:"total"`
+	Total         inspectTotal   `json:"total"`
+	SecondMoments []secondMoment `json:"second_moments,omitempty"`
 }
 
 type inspectTotal struct {
@@ -134,7 +140,7 @@ type inspectTotal struct {
 	RMSError     number `json:"rms_error"`
 }
 
-func (c *inspectCmd) print(e *env, a *archive, records []*record, stats errorStats) error {
+func (c *inspectCmd) print(e *env, a *archive, records []*record, stats errorStats, moments []secondMoment) error {
 	total := &record{Name: "total"}
 	total.MaxAbsError, total.MeanAbsError, total.RMSError = unknown, unknown, unknown
 	if c.Against != "" {
@@ -147,7 +153,7 @@ func (c *inspectCmd) print(e *env, a *archive, records []*record, stats errorSta
 	}
 	if c.JSON {
 		return e.printJSON(inspectJSON{newReport(records), inspectTotal{
-			total.Elements, total.BytesIn, total.BytesOut, total.MaxAbsError, total.MeanAbsError, total.RMSError}})
+			total.Elements, total.BytesIn, total.BytesOut, total.MaxAbsError, total.MeanAbsError, total.RMSError}, moments})
 	}
 	header := []string{"TENSOR", "DTYPE", "SHAPE", "FORMAT", "BLOCK", "BYTES", "BITS"}
 	rows := [][]string{header}
@@ -164,8 +170,10 @@ func (c *inspectCmd) print(e *env, a *archive, records []*record, stats errorSta
 	if err := printTable(e.stdout, rows); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(e.stdout, "tensors: %d, quantised: %d\n", len(records), len(a.quantised))
-	return err
+	if _, err := fmt.Fprintf(e.stdout, "tensors: %d, quantised: %d\n", len(records), len(a.quantised)); err != nil {
+		return err
+	}
+	return e.printSecondMoments(moments)
 }
 
 // bitsText is the size of the stored tensor in bits an element.

@@ -21,13 +21,15 @@ import (
 
 // commands is the command line: each field is a command, whose Run method takes an *env.
 type commands struct {
-	Train      trainCmd      `cmd:"" help:"Train a small language model with several optimizers and compare them."`
-	Quantize   quantizeCmd   `cmd:"" help:"Quantise the floating-point tensors of a file."`
-	Dequantize dequantizeCmd `cmd:"" help:"Turn quantised tensors back into floating-point ones."`
-	Round      roundCmd      `cmd:"" help:"Round the floating-point tensors of a file to bfloat16."`
-	Inspect    inspectCmd    `cmd:"" help:"List a file's tensors and their formats, and their errors against its source."`
-	Info       infoCmd       `cmd:"" help:"Show the processor's features and the implementation that each operation uses."`
-	Verify     verifyCmd     `cmd:"" help:"Check every implementation that this machine can run against the reference."`
+	Train         trainCmd         `cmd:"" help:"Train a small language model with several optimizers and compare them."`
+	Quantize      quantizeCmd      `cmd:"" help:"Quantise the floating-point tensors of a file."`
+	Dequantize    dequantizeCmd    `cmd:"" help:"Turn quantised tensors back into floating-point ones."`
+	Round         roundCmd         `cmd:"" help:"Round the floating-point tensors of a file to bfloat16."`
+	Orthogonalize orthogonalizeCmd `cmd:"" help:"Replace the matrices of a file by their polar factors."`
+	Step          stepCmd          `cmd:"" help:"Take steps of an optimizer on the parameters of a file."`
+	Inspect       inspectCmd       `cmd:"" help:"List a file's tensors and their formats, and their errors against its source."`
+	Info          infoCmd          `cmd:"" help:"Show the processor's features and the implementation that each operation uses."`
+	Verify        verifyCmd        `cmd:"" help:"Check every implementation that this machine can run against the reference."`
 }
 
 func main() {
@@ -61,13 +63,7 @@ func (e *env) execute(args []string) error {
 	}
 	// kong prints the help, asks to exit, and goes on parsing when that returns.
 	helped := false
-	parser, err := kong.New(&commands{},
-		kong.Name("lowbit"),
-		kong.Description("Numerical kernels for training in low precision, on files of tensors."),
-		kong.Writers(e.stdout, e.stderr),
-		kong.Exit(func(int) { helped = true }),
-		formatVars, trainVars,
-	)
+	parser, err := e.parser(func(int) { helped = true })
 	if err != nil {
 		return err
 	}
@@ -79,6 +75,16 @@ func (e *env) execute(args []string) error {
 		return err
 	}
 	return command.Run(e)
+}
+
+func (e *env) parser(exit func(int)) (*kong.Kong, error) {
+	return kong.New(&commands{},
+		kong.Name("lowbit"),
+		kong.Description("Numerical kernels for training in low precision, on files of tensors."),
+		kong.Writers(e.stdout, e.stderr),
+		kong.Exit(exit),
+		formatVars, orthogonalizeVars, trainVars,
+	)
 }
 
 // inputError is an error of the command line or of what it names, rather than of the disk.

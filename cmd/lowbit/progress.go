@@ -11,30 +11,29 @@ import (
 
 // progress shows how far a job is, once it has taken a second and where somebody looks.
 type progress struct {
-	w           io.Writer
-	visible     bool
-	start       time.Time
-	done, total int64
-	bytes       bool
-	text        string
-	bar         *progressbar.ProgressBar
+	visible, shown bool
+	start          time.Time
+	done           int64
+	text           string
+	bar            *progressbar.ProgressBar
 }
 
-func (e *env) progress(bytes int64) *progress {
-	p := e.progressOf(bytes)
-	p.bytes = true
+func (e *env) progress(total int64) *progress {
+	return newProgress(e.stderr, isTerminal(e.stderr), total)
+}
+
+func newProgress(w io.Writer, visible bool, total int64) *progress {
+	p := &progress{visible: visible, start: time.Now()}
+	p.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(w), progressbar.OptionClearOnFinish(),
+		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionFullWidth())
+	p.bar.StartWithoutRender()
 	return p
-}
-
-// progressOf is for jobs that count something else than bytes.
-func (e *env) progressOf(total int64) *progress {
-	return &progress{w: e.stderr, visible: isTerminal(e.stderr), start: time.Now(), total: total}
 }
 
 // describe says what is being done.
 func (p *progress) describe(text string) {
 	p.text = text
-	if p.bar != nil {
+	if p.shown {
 		p.bar.Describe(text)
 	}
 }
@@ -44,19 +43,18 @@ func (p *progress) add(n int64) {
 	if !p.visible || time.Since(p.start) < time.Second {
 		return
 	}
-	if p.bar == nil {
-		p.bar = progressbar.NewOptions64(p.total,
-			progressbar.OptionSetWriter(p.w), progressbar.OptionShowBytes(p.bytes), progressbar.OptionSetDescription(p.text), progressbar.OptionClearOnFinish(),
-			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionFullWidth())
+	if !p.shown {
+		p.shown = true
+		p.bar.Describe(p.text)
 	}
 	_ = p.bar.Set64(p.done)
 }
 
 // end takes the bar away.
 func (p *progress) end() {
-	if p.bar != nil {
+	if p.shown {
+		p.shown, p.visible = false, false
 		_ = p.bar.Clear()
-		p.bar = nil
 	}
 }
 

@@ -19,9 +19,11 @@ func TestProgress(t *testing.T) {
 		"not terminal": {false, false, time.Minute},
 	} {
 		var w bytes.Buffer
-		p := &progress{w: &w, visible: c.visible, start: time.Now().Add(-c.since), total: 100}
+		p := newProgress(&w, c.visible, 100)
+		p.start = p.start.Add(-c.since)
+		p.describe("work")
 		p.add(30)
-		require.Equal(t, c.shown, bytes.Contains(w.Bytes(), []byte("30%")), "%s: %q", name, w.String())
+		require.Equal(t, c.shown, bytes.Contains(w.Bytes(), []byte("work ")), "%s: %q", name, w.String())
 		p.end()
 	}
 	require.False(t, isTerminal(&bytes.Buffer{}))

@@ -41,6 +41,8 @@ type record struct {
 	RMSError        number `json:"rms_error"`
 	NonFiniteBlocks int64  `json:"nonfinite_blocks"`
 
+	*matrices // of orthogonalize
+
 	copied, measured bool
 }
 

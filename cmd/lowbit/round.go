@@ -50,7 +50,7 @@ func (c *roundCmd) round(e *env, o *output, t tensorfile.Tensor) {
 	index := o.tensor(t.Name, "BF16", t.Shape...)
 	r := recordOf(t)
 	r.Format, r.BytesOut = c.To, o.bytesSince(index)
-	stream := kernels.Stream{Seed: bf16.StreamSeed(value(c.Seed), 'w', t.Name), Step: value(c.Step)}
+	stream := kernels.Stream{Seed: bf16.StreamSeed(or(c.Seed, 0), 'w', t.Name), Step: or(c.Step, 0)}
 	o.add(r, func(w *tensorfile.Writer, done func(int64)) error {
 		var stats errorStats
 		err := e.pieces(t.Elements(), 1, func(first int64, n int) error {
@@ -85,11 +85,4 @@ var roundings = map[string]func(dst []uint16, src []float32, s kernels.Stream, l
 	"stochastic": func(dst []uint16, src []float32, s kernels.Stream, limit kernels.Threads) error {
 		return kernels.Stochastic(dst, src, s, limit)
 	},
-}
-
-func value(n *uint64) uint64 {
-	if n == nil {
-		return 0
-	}
-	return *n
 }

@@ -2,11 +2,9 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/lowbit-go/lowbit/internal/lm"
-	"github.com/lowbit-go/lowbit/internal/tensorfile"
 )
 
 type trainCmd struct {
@@ -67,8 +65,10 @@ func (c *trainCmd) Run(e *env) error {
 			return err
 		}
 	}
-	if err := c.checkCheckpoint(); err != nil {
-		return err
+	if c.Checkpoint != "" {
+		if err := probe(c.Checkpoint, c.Force || sameFile(c.Checkpoint, c.Resume)); err != nil {
+			return err
+		}
 	}
 	folder, err := c.outFolder()
 	if err != nil {
@@ -124,14 +124,8 @@ func (c *trainCmd) newRuns(e *env, t *training, saved *trainState) ([]*trainRun,
 	if err != nil {
 		return nil, err
 	}
-	for flag, path := range map[string]string{"--checkpoint": c.Checkpoint, "--resume": c.Resume} {
-		if path != "" && len(choices) != 1 {
-			names := make([]string, len(choices))
-			for i, choice := range choices {
-				names[i] = choice.name
-			}
-			return nil, badInput("%s needs exactly one optimizer, got %s", flag, strings.Join(names, ","))
-		}
+	if err := c.checkCount(choices); err != nil {
+		return nil, err
 	}
 	runs := make([]*trainRun, len(choices))
 	for i, choice := range choices {
@@ -145,25 +139,20 @@ func (c *trainCmd) newRuns(e *env, t *training, saved *trainState) ([]*trainRun,
 	return runs, nil
 }
 
-// checkCheckpoint finds out before any work whether a checkpoint can be written.
-func (c *trainCmd) checkCheckpoint() error {
-	if c.Checkpoint == "" {
+// checkCount refuses to keep several runs in one checkpoint.
+func (c *trainCmd) checkCount(choices []choice) error {
+	flag := "--checkpoint"
+	if c.Resume != "" {
+		flag = "--resume"
+	}
+	if c.Checkpoint+c.Resume == "" || len(choices) == 1 {
 		return nil
 	}
-	w, err := tensorfile.Create(c.Checkpoint, nil, nil, c.Force || sameFile(c.Checkpoint, c.Resume))
-	if err != nil {
-		return err
+	names := make([]string, len(choices))
+	for i, choice := range choices {
+		names[i] = choice.name
 	}
-	return w.Abort()
-}
-
-func sameFile(a, b string) bool {
-	x, err := os.Stat(a)
-	if err != nil {
-		return false
-	}
-	y, err := os.Stat(b)
-	return err == nil && os.SameFile(x, y)
+	return badInput("%s needs exactly one optimizer, got %s", flag, strings.Join(names, ","))
 }
 
 // trainAll trains run after run. An interrupt leaves a checkpoint where one is wanted.
@@ -172,7 +161,7 @@ func (c *trainCmd) trainAll(e *env, runs []*trainRun) error {
 	for _, r := range runs {
 		steps += r.training.steps - r.done()
 	}
-	bar := e.progressOf(steps)
+	bar := e.progress(steps)
 	defer bar.end()
 	for _, r := range runs {
 		err := r.train(e.ctx, bar)

@@ -84,7 +84,10 @@ func (c *trainCmd) choices(t *training, saved *trainState) ([]choice, error) {
 	if saved != nil && names == nil {
 		if !slices.ContainsFunc(c.numbers(), flagNumber.given) {
 			config, err := optim.ParseConfig(saved.Config)
-			return []choice{{saved.Optimizer, config}}, err
+			if err != nil {
+				return nil, badInput("%s: %s: %w", c.Resume, trainKey, err)
+			}
+			return []choice{{saved.Optimizer, config}}, nil
 		}
 		names = []string{saved.Optimizer}
 	}
@@ -137,13 +140,6 @@ func (c *trainCmd) settings(t *training) settings {
 		beta1: or(c.AdamBeta1, 0.9), beta2: or(c.AdamBeta2, 0.999),
 		weightDecay: or(c.WeightDecay, 0), gradClipNorm: c.GradClipNorm, seed: t.seed,
 	}
-}
-
-func or[T any](p *T, otherwise T) T {
-	if p == nil {
-		return otherwise
-	}
-	return *p
 }
 
 // flagNumber is a flag's value, nil where it was not given, and its range.

@@ -13,7 +13,7 @@ type AdamWHyper struct {
 }
 
 // AdamWScalars are the numbers that the loop over the elements needs, each computed in
-// float64 and rounded once.
+// float64 and rounded once. Assembly reads the numbers up to NesterovG in this order.
 type AdamWScalars struct {
 	GradScale                      float32 // multiplies each gradient: the clip coefficient, or 1
 	Decay                          float32 // 1 - lr*wd

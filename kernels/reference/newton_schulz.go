@@ -36,15 +36,23 @@ type NewtonSchulzPlan struct {
 	Gram, GramRestart bool
 }
 
-// WorkSize is the number of float32 that NewtonSchulz needs to work on matrices of a
-// shape.
+// workPadding is the multiple that the sizes of matrices in a workspace are rounded up
+// to, and workSlack what aligning them may cost.
+const (
+	workPadding = 32
+	workSlack   = 15
+)
+
+// WorkSize is the number of float32 that any implementation of NewtonSchulz needs to work
+// on matrices of a shape, one after the other.
 func (p *NewtonSchulzPlan) WorkSize(rows, cols int) int64 {
-	short, long := int64(min(rows, cols)), int64(max(rows, cols))
+	padded := func(n int) int64 { return (int64(n) + workPadding - 1) / workPadding * workPadding }
+	short, long := padded(min(rows, cols)), padded(max(rows, cols))
 	squares := int64(2)
 	if p.UsesGram(rows, cols) {
 		squares = 4
 	}
-	return 2*short*long + squares*short*short
+	return 3*short*long + squares*short*short + workSlack
 }
 
 // UsesGram tells whether matrices of a shape are worked on in Gram form.
@@ -176,7 +184,7 @@ func (p *NewtonSchulzPlan) set(m Matrix, i, j int, x float32) {
 func (m Matrix) fill(x float32) {
 	for i := range m.Rows {
 		for j := range m.Cols {
-			m.Data.set(i*m.Stride+j, x, draw{})
+			m.Data.set(i*m.Stride+j, x, nil)
 		}
 	}
 }
@@ -186,7 +194,7 @@ func (m Matrix) assign(src operand) bool {
 	ok := true
 	for i := range m.Rows {
 		for j := range m.Cols {
-			m.Data.set(i*m.Stride+j, src.at(i, j), draw{})
+			m.Data.set(i*m.Stride+j, src.at(i, j), nil)
 			ok = ok && finite(m.Data.At(i*m.Stride+j))
 		}
 	}

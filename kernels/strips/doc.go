@@ -21,6 +21,9 @@ type Kernels struct {
 	Transpose func(dst *float32, dStride int, src *float32, sStride int)
 	CopyRows  func(rows int, dst *float32, dStride int, src *float32, sStride int)
 	Normalize func(dst, src *float32, sStride int, first, second, divisor float32)
+
+	Absmax     func(x []float32) float32
+	SumSquares func(sums []float64, x []float32)
 }
 
 const (

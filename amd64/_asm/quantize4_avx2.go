@@ -1,0 +1,270 @@
+package main
+
+import "github.com/mmcloughlin/avo/operand"
+
+// searcher finds 4-bit codes by a binary search in 15 thresholds, four comparisons deep.
+type searcher struct {
+	*generator
+	middle vec    // the threshold of the first comparison
+	levels [3]vec // those of the next, at minus the comparisons' outcome so far
+	scale  vec
+	codes  vec // the code of each index
+	pairs  vec // 1 and 16, or 16 and 1
+}
+
+func (g *generator) searcher(thresholds, codes gp, highFirst mem) searcher {
+	s := searcher{generator: g, middle: g.YMM(), scale: g.YMM(), codes: g.YMM(), pairs: g.YMM()}
+	g.VBROADCASTSS(at(thresholds, 4*7), s.middle)
+	lanes := g.AllocLocal(32)
+	for level := range s.levels {
+		for outcome := range 2 << level {
+			t, step := g.GP32(), 8>>level
+			g.MOVL(at(thresholds, 4*(outcome*step+step/2-1)), t)
+			g.MOVL(t, lanes.Offset(4*(-outcome&7)))
+		}
+		s.levels[level] = g.YMM()
+		g.VMOVUPS(lanes, s.levels[level])
+	}
+	g.VBROADCASTI128(at(codes, 0), s.codes)
+	pairs, high := g.GP32(), g.GP32()
+	g.MOVL(operand.U32(0x1001), pairs)
+	g.MOVL(operand.U32(0x0110), high)
+	g.CMPB(highFirst, operand.Imm(0))
+	g.CMOVLNE(high, pairs)
+	g.VMOVD(pairs, s.pairs.AsX())
+	g.VPBROADCASTW(s.pairs.AsX(), s.pairs)
+	return s
+}
+
+// search gives minus the index of each x.
+func (s searcher) search(x vec) vec {
+	index := s.YMM()
+	s.VDIVPS(s.scale, x, x)
+	s.VCMPPS(operand.Imm(0x1e), s.middle, x, index) // above
+	for _, level := range s.levels {
+		above := s.YMM()
+		s.VPERMPS(level, index, above)
+		s.VCMPPS(operand.Imm(0x1e), above, x, above)
+		s.VPADDD(index, index, index)
+		s.VPADDD(above, index, index)
+	}
+	return index
+}
+
+// encode codes n numbers, the last of which get spare in the unused half of a byte, and
+// moves all three.
+func (s searcher) encode(codes, x, n gp, spare mem) {
+	s.loop(n, 32, func() {
+		var halves [2]vec
+		for i := range halves {
+			a, b := s.search(s.loadFloats(x, 64*i, 8)), s.search(s.loadFloats(x, 64*i+32, 8))
+			s.VPACKSSDW(b, a, a)
+			halves[i] = a
+		}
+		y := halves[0]
+		s.VPACKSSWB(halves[1], y, y)
+		s.VPERMD(y, s.wide("order", 0, 4, 1, 5, 2, 6, 3, 7), y)
+		s.VPABSB(y, y)
+		s.VPSHUFB(y, s.codes, y)
+		s.VPMADDUBSW(s.pairs, y, y)
+		s.VPACKUSWB(y, y, y)
+		s.VPERMQ(operand.Imm(0x08), y, y)
+		s.VMOVDQU(y.AsX(), at(codes, 0))
+		s.advance(x, 128)
+		s.advance(codes, 16)
+	})
+	packed := func(x, kept vec) gp {
+		y, high, bytes := s.search(x), s.XMM(), s.GP32()
+		for _, z := range []vec{y, kept} {
+			if z != nil {
+				s.VEXTRACTI128(operand.Imm(1), z, high)
+				s.VPACKSSDW(high, z.AsX(), z.AsX())
+				s.VPACKSSWB(z.AsX(), z.AsX(), z.AsX())
+			}
+		}
+		s.VPABSB(y.AsX(), y.AsX())
+		s.VPSHUFB(y.AsX(), s.codes.AsX(), y.AsX())
+		if kept != nil {
+			s.VPBROADCASTB(spare, high)
+			s.VPBLENDVB(kept.AsX(), y.AsX(), high, y.AsX())
+		}
+		s.VPMADDUBSW(s.pairs.AsX(), y.AsX(), y.AsX())
+		s.VPACKUSWB(y.AsX(), y.AsX(), y.AsX())
+		s.VMOVD(y.AsX(), bytes)
+		return bytes
+	}
+	s.loop(n, 8, func() {
+		s.MOVL(packed(s.loadFloats(x, 0, 8), nil), at(codes, 0))
+		s.advance(x, 32)
+		s.advance(codes, 4)
+	})
+	s.upToSeven(n, func(kept vec) {
+		y := s.YMM()
+		s.VMASKMOVPS(at(x, 0), kept, y)
+		bytes := packed(y, kept)
+		s.LEAQ(mem{Base: x, Index: n, Scale: 4}, x)
+		s.INCQ(n)
+		s.SHRQ(operand.Imm(1), n)
+		s.loop(n, 1, func() {
+			s.MOVB(bytes.As8(), at(codes, 0))
+			s.SHRL(operand.Imm(8), bytes)
+			s.advance(codes, 1)
+		})
+	})
+}
+
+// upToSeven runs body, unless n is 0, with all ones in the first n lanes.
+func (g *generator) upToSeven(n gp, body func(kept vec)) {
+	none := g.label("none")
+	g.TESTQ(n, n)
+	g.JZ(operand.LabelRef(none))
+	kept, lanes := g.YMM(), g.YMM()
+	g.VMOVD(n.As32(), kept.AsX())
+	g.VPBROADCASTD(kept.AsX(), kept)
+	g.VMOVDQU(g.data("order", 0, 1, 2, 3, 4, 5, 6, 7), lanes)
+	g.VPCMPGTD(lanes, kept, kept)
+	body(kept)
+	g.Label(none)
+}
+
+// wide is 8 words in a register.
+func (g *generator) wide(name string, words ...uint32) vec {
+	y := g.YMM()
+	g.VMOVDQU(g.data(name, words...), y)
+	return y
+}
+
+func quantize4AVX2(g *generator) {
+	g.function("Quantize4AVX2", "(codes []uint8, scales, x []float32, block int, divisor float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool) int", `
+Quantize4AVX2 is QuantizeAVX2 for 4-bit codes, two to a byte: the first of them in the low
+half, or in the high half. Thresholds, the code of each index and that of zero are the
+codebook's. The block is even, or not shorter than x. A call of 100,000 elements takes about
+60 µs.
+
+	for b := range scales {
+		// the scale is that of QuantizeAVX2
+		for i, v := range x[b*block : min(b*block+block, len(x))] {
+			code := zero
+			if scale > 0 {
+				code = book.Encode(v / scale)
+			}
+			order.Put(codes, b*block+i, code)
+		}
+	}
+	if len(x)%2 == 1 {
+		order.Put(codes, len(x), zero)
+	}
+	return poisoned`)
+	codes, scales, x := g.pointer("codes"), g.pointer("scales"), g.pointer("x")
+	s := g.searcher(g.number("thresholds"), g.number("order"), g.resolve(g.Param("highFirst")))
+	poisoned := g.result()
+	g.MOVQ(operand.U32(0), poisoned)
+	zero := g.resolve(g.Param("zero"))
+	g.blocks(g.length("x"), func(length gp) {
+		values, left := g.GP64(), g.GP64()
+		g.MOVQ(x, values)
+		g.MOVQ(length, left)
+		largest := g.absmax(values, left)
+		g.scaleBlock(largest, s.scale, scales, g.resolve(g.Param("divisor")), func() { g.INCQ(poisoned) }, func() {
+			s.encode(codes, x, length, zero)
+		}, func() {
+			pair, high := g.GP64(), g.GP64()
+			g.MOVBLZX(zero, pair.As32())
+			g.MOVL(pair.As32(), high.As32())
+			g.SHLL(operand.Imm(4), high.As32())
+			g.ORL(high.As32(), pair.As32())
+			g.LEAQ(mem{Base: x, Index: length, Scale: 4}, x)
+			g.INCQ(length)
+			g.SHRQ(operand.Imm(1), length)
+			g.fill(codes, length, pair)
+		})
+		g.advance(scales, 4)
+	})
+	g.end()
+}
+
+func dequantize4AVX2(g *generator) {
+	g.function("Dequantize4AVX2", "(dst []float32, codes []uint8, scales []float32, block int, table *[256]float32, highFirst bool)", `
+Dequantize4AVX2 decodes blocks of 4-bit codes, packed as by Quantize4AVX2. The block is
+even, or not shorter than dst. A call of 300,000 elements takes about 100 µs.
+
+	for i := range dst {
+		dst[i] = table[order.Get(codes, i)] * scales[i/block]
+	}`)
+	dst, codes, scales := g.pointer("dst"), g.pointer("codes"), g.pointer("scales")
+	d := g.decoder4(g.number("table"), g.resolve(g.Param("highFirst")))
+	g.blocks(g.length("dst"), func(n gp) {
+		scale := g.YMM()
+		g.VBROADCASTSS(at(scales, 0), scale)
+		g.elements(n, func(width int) {
+			for i := 0; i < width; i += 8 {
+				y := g.YMM()
+				g.VPBROADCASTD(at(codes, i/2), y)
+				y = d.decode(y)
+				g.VMULPS(scale, y, y)
+				g.storeFloats(y, dst, 4*i, 8)
+			}
+			g.advance(codes, width/2)
+			g.advance(dst, 4*width)
+		}, 32, 8)
+		g.upToSeven(n, func(kept vec) {
+			y := g.loadPairs(codes, n)
+			y = d.decode(y)
+			g.VMULPS(scale, y, y)
+			g.VMASKMOVPS(y, kept, at(dst, 0))
+			g.LEAQ(mem{Base: dst, Index: n, Scale: 4}, dst)
+			g.INCQ(n)
+			g.SHRQ(operand.Imm(1), n)
+			g.ADDQ(n, codes)
+		})
+		g.advance(scales, 4)
+	})
+	g.end()
+}
+
+// decoder4 looks 4-bit codes up in a table of 16.
+type decoder4 struct {
+	*generator
+	low, high, shifts vec
+}
+
+func (g *generator) decoder4(table gp, highFirst mem) decoder4 {
+	d := decoder4{g, g.YMM(), g.YMM(), g.wide("shifts", 0, 4, 8, 12, 16, 20, 24, 28)}
+	g.VMOVUPS(at(table, 0), d.low)
+	g.VMOVUPS(at(table, 32), d.high)
+	low := g.label("low")
+	g.CMPB(highFirst, operand.Imm(0))
+	g.JE(operand.LabelRef(low))
+	g.VMOVDQU(g.data("shifts", 4, 0, 12, 8, 20, 16, 28, 24), d.shifts)
+	g.Label(low)
+	return d
+}
+
+// decode gives the values of the 8 codes that every lane holds.
+func (d decoder4) decode(y vec) vec {
+	low, high := d.YMM(), d.YMM()
+	d.VPSRLVD(d.shifts, y, y)
+	d.VPERMPS(d.low, y, low)
+	d.VPERMPS(d.high, y, high)
+	d.VPSLLD(operand.Imm(28), y, y)
+	d.VBLENDVPS(y, high, low, low)
+	return low
+}
+
+// loadPairs loads n codes, 1 to 7, into every lane.
+func (g *generator) loadPairs(codes, n gp) vec {
+	bytes, all, left := g.GP32(), g.GP32(), g.GP64()
+	g.XORL(all, all)
+	g.MOVQ(n, left)
+	g.INCQ(left)
+	g.SHRQ(operand.Imm(1), left)
+	g.loop(left, 1, func() {
+		g.MOVBLZX(mem{Base: codes, Index: left, Scale: 1, Disp: -1}, bytes)
+		g.SHLL(operand.Imm(8), all)
+		g.ORL(bytes, all)
+	})
+	y := g.YMM()
+	g.VMOVD(all, y.AsX())
+	g.VPBROADCASTD(y.AsX(), y)
+	return y
+}

@@ -1,0 +1,237 @@
+package strips
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"github.com/lowbit-go/lowbit/bf16"
+	"github.com/lowbit-go/lowbit/internal/workers"
+	"github.com/lowbit-go/lowbit/kernels/reference"
+)
+
+// NewtonSchulz is reference.NewtonSchulz on several threads, which take a matrix each if
+// work is large enough for as many, and else share the products of one.
+func (e *Kernels) NewtonSchulz(dst, src reference.Stack, plan *reference.NewtonSchulzPlan, work []float32, threads int) (poisoned int) {
+	size := int(plan.WorkSize(src.Rows, src.Cols))
+	atOnce := min(threads, src.Count, len(work)/size)
+	if atOnce > threads/2 {
+		threads = 1
+	} else {
+		atOnce = 1
+	}
+	s := idleStacks.Get().(*stack)
+	s.dst, s.src = dst, src
+	s.poisoned.Store(0)
+	for len(s.matrices) < atOnce {
+		s.matrices = append(s.matrices, new(matrix))
+	}
+	for i, m := range s.matrices[:atOnce] {
+		m.prepare(e, plan, src.Rows, src.Cols, work[i*size:][:size], threads)
+	}
+	workers.Run(atOnce, src.Count, s)
+	for _, m := range s.matrices {
+		m.iteration = iteration{} // the pool keeps nobody's matrices alive
+	}
+	s.dst, s.src = reference.Stack{}, reference.Stack{}
+	poisoned = int(s.poisoned.Load())
+	idleStacks.Put(s)
+	return poisoned
+}
+
+// stack is a task whose pieces are matrices.
+type stack struct {
+	dst, src reference.Stack
+	matrices []*matrix // one a worker
+	poisoned atomic.Int64
+}
+
+var idleStacks = sync.Pool{New: func() any { return new(stack) }}
+
+// Do orthogonalises one matrix.
+func (s *stack) Do(worker, piece int) {
+	dst := s.dst.Matrix(piece)
+	if !s.matrices[worker].orthogonalize(dst, s.src.Matrix(piece)) {
+		fill(dst, float32(math.NaN()))
+		s.poisoned.Add(1)
+	}
+}
+
+// matrix is one that is being worked on, and memory for that.
+type matrix struct {
+	iteration
+	edges  []float32 // a block a worker
+	sums   [16]float64
+	broken atomic.Bool // an element of the result is not finite
+}
+
+// iteration has X, which has rows <= cols, and the squares of its steps in strips. Sizes
+// are those without the strips' padding, height and length those with it.
+type iteration struct {
+	*Kernels
+	plan           *reference.NewtonSchulzPlan
+	threads        int
+	tall           bool // X is the transpose of the matrices
+	rows, cols     int
+	height, length int
+	x, y, xt       []float32
+	squares        [4][]float32
+
+	src, dst               reference.Matrix
+	first, second, divisor float32
+	step                   step
+	tiling                 tiling
+}
+
+func (m *matrix) prepare(e *Kernels, plan *reference.NewtonSchulzPlan, rows, cols int, work []float32, threads int) {
+	m.iteration = iteration{Kernels: e, plan: plan, threads: threads, tall: rows > cols, rows: min(rows, cols), cols: max(rows, cols)}
+	m.height, m.length = e.strips(m.rows)*e.Width, e.strips(m.cols)*e.Width
+	a := arena{aligned(work)}
+	for _, x := range []*[]float32{&m.x, &m.y, &m.xt} {
+		*x = a.take(m.height * m.length)
+	}
+	squares := 2
+	if plan.UsesGram(rows, cols) {
+		squares = 4
+	}
+	for i := range m.squares[:squares] {
+		m.squares[i] = a.take(m.height * m.height)
+	}
+	if need := threads * e.Width * e.Width; len(m.edges) < need {
+		m.edges = make([]float32, need)
+	}
+}
+
+// orthogonalize reports whether the matrix, its norm and the result are finite.
+func (m *matrix) orthogonalize(dst, src reference.Matrix) bool {
+	m.dst, m.src = dst, m.contiguous(src)
+	norm := m.plan.Norm(m.sumOfSquares(m.src.Data.F32[:src.Rows*src.Cols]))
+	if math.IsInf(norm, 0) || math.IsNaN(norm) {
+		return false
+	}
+	if norm == 0 {
+		fill(dst, 0)
+		return true
+	}
+	m.first, m.second, m.divisor = m.plan.Scaling(norm)
+	panels := m.strips(m.rows)
+	threads := worthwhile(m.threads, m.rows, m.cols, 16)
+	workers.Run(threads, panels, (*loading)(m))
+	if m.plan.UsesGram(src.Rows, src.Cols) {
+		m.iterateGram()
+	} else {
+		m.iterate()
+	}
+	m.broken.Store(false)
+	workers.Run(threads, panels, (*storing)(m))
+	return !m.broken.Load()
+}
+
+// contiguous is the matrix itself or, where its elements do not lie as the norm and the
+// quotient want them, a copy in y.
+func (m *matrix) contiguous(src reference.Matrix) reference.Matrix {
+	if src.Data.F32 != nil && src.Stride == src.Cols && !m.plan.ParityNorm {
+		return src
+	}
+	c := reference.Matrix{Data: reference.Floats{F32: m.y}, Rows: src.Rows, Cols: src.Cols, Stride: src.Cols}
+	for i := range src.Rows {
+		for j := range src.Cols {
+			m.y[i*c.Stride+j] = m.plan.Input(src.Data.At(i*src.Stride + j))
+		}
+	}
+	return c
+}
+
+func (m *matrix) sumOfSquares(x []float32) (total float64) {
+	for len(x) > 0 {
+		n := min(len(m.sums)*reference.SumChunk, len(x))
+		sums := m.sums[:(n+reference.SumChunk-1)/reference.SumChunk]
+		m.SumSquares(sums, x[:n])
+		for _, sum := range sums {
+			total += sum
+		}
+		x = x[n:]
+	}
+	return total
+}
+
+// loading makes a panel of X and its transpose.
+type loading matrix
+
+func (m *loading) Do(worker, piece int) {
+	size := m.Width * m.Width
+	edge := m.edges[worker*size:][:size]
+	for strip := range m.strips(m.cols) {
+		row, col := piece*m.Width, strip*m.Width
+		to, transposed := m.x[(strip*m.height+row)*m.Width:], m.xt[(piece*m.length+col)*m.Width:]
+		if m.tall {
+			row, col = col, row
+			to, transposed = transposed, to
+		}
+		from, stride := m.src.Data.F32[row*m.src.Stride+col:], m.src.Stride
+		rows, cols := min(m.Width, m.src.Rows-row), min(m.Width, m.src.Cols-col)
+		if rows < m.Width || cols < m.Width {
+			clear(edge)
+			for i := range rows {
+				copy(edge[i*m.Width:], from[i*stride:][:cols])
+			}
+			from, stride = edge, m.Width
+		}
+		m.Normalize(&to[0], &from[0], stride, m.first, m.second, m.divisor)
+		m.Transpose(&transposed[0], m.Width, &to[0], m.Width)
+	}
+}
+
+// storing stores a panel of X, or its transpose, in the result.
+type storing matrix
+
+func (m *storing) Do(_, piece int) {
+	for strip := range m.strips(m.cols) {
+		row, col := piece*m.Width, strip*m.Width
+		from := m.x[(strip*m.height+row)*m.Width:][:m.Width*m.Width]
+		rowStep, colStep := m.Width, 1
+		if m.tall {
+			row, col = col, row
+			rowStep, colStep = colStep, rowStep
+		}
+		rows, cols := min(m.Width, m.dst.Rows-row), min(m.Width, m.dst.Cols-col)
+		to, stride := m.dst.Data.Slice(row*m.dst.Stride+col, m.dst.Data.Len()), m.dst.Stride
+		switch {
+		case to.F32 == nil || rows < m.Width || cols < m.Width:
+			for i := range rows {
+				for j := range cols {
+					x := from[i*rowStep+j*colStep]
+					if to.F32 != nil {
+						to.F32[i*stride+j] = x
+					} else {
+						to.BF16[i*stride+j] = bf16.FromFloat32(x)
+						x = to.BF16[i*stride+j].Float32()
+					}
+					if x-x != 0 {
+						m.broken.Store(true)
+					}
+				}
+			}
+			continue
+		case m.tall:
+			m.Transpose(&to.F32[0], stride, &from[0], m.Width)
+		default:
+			m.CopyRows(m.Width, &to.F32[0], stride, &from[0], m.Width)
+		}
+		if largest := m.Absmax(from); largest-largest != 0 {
+			m.broken.Store(true)
+		}
+	}
+}
+
+func fill(m reference.Matrix, x float32) {
+	for i := range m.Rows {
+		for j := range m.Cols {
+			if at := i*m.Stride + j; m.Data.F32 != nil {
+				m.Data.F32[at] = x
+			} else {
+				m.Data.BF16[at] = bf16.FromFloat32(x)
+			}
+		}
+	}
+}
