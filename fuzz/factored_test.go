@@ -95,6 +95,11 @@ func TestFactoredMatrices(t *testing.T) {
 		want.V = kernels.Moment{}
 		if wantSkipped := a.scalars.SkipNonFinite && !finite; wantSkipped {
 			want, counts = a.placed(&padded{}), kernels.Counts{SkippedElements: int64(n)}
+			for i := range n {
+				if !isFinite(newRow[i/f.cols]) || !isFinite(newCol[i%f.cols]) {
+					counts.NonFinite++
+				}
+			}
 			newRow, newCol = row, col
 		} else {
 			stepped++
