@@ -124,14 +124,8 @@ func (c *trainCmd) newRuns(e *env, t *training, saved *trainState) ([]*trainRun,
 	if err != nil {
 		return nil, err
 	}
-	for flag, path := range map[string]string{"--checkpoint": c.Checkpoint, "--resume": c.Resume} {
-		if path != "" && len(choices) != 1 {
-			names := make([]string, len(choices))
-			for i, choice := range choices {
-				names[i] = choice.name
-			}
-			return nil, badInput("%s needs exactly one optimizer, got %s", flag, strings.Join(names, ","))
-		}
+	if err := c.checkCount(choices); err != nil {
+		return nil, err
 	}
 	runs := make([]*trainRun, len(choices))
 	for i, choice := range choices {
@@ -143,6 +137,22 @@ func (c *trainCmd) newRuns(e *env, t *training, saved *trainState) ([]*trainRun,
 		}
 	}
 	return runs, nil
+}
+
+// checkCount refuses to keep several runs in one checkpoint.
+func (c *trainCmd) checkCount(choices []choice) error {
+	flag := "--checkpoint"
+	if c.Resume != "" {
+		flag = "--resume"
+	}
+	if c.Checkpoint+c.Resume == "" || len(choices) == 1 {
+		return nil
+	}
+	names := make([]string, len(choices))
+	for i, choice := range choices {
+		names[i] = choice.name
+	}
+	return badInput("%s needs exactly one optimizer, got %s", flag, strings.Join(names, ","))
 }
 
 // trainAll trains run after run. An interrupt leaves a checkpoint where one is wanted.

@@ -112,11 +112,10 @@ func (s *trainState) differences(want *trainState) []difference {
 		{"optimizer", s.Optimizer, want.Optimizer},
 		{"model", s.Model, want.Model},
 		{"batch", strconv.Itoa(s.BatchRows) + " rows", strconv.Itoa(want.BatchRows) + " rows"},
-		{"corpus", s.Corpus.String(), want.Corpus.String()},
 		{"seed", strconv.FormatUint(s.Seed, 10), strconv.FormatUint(want.Seed, 10)},
 	}
-	if s.Corpus.SHA256 == want.Corpus.SHA256 {
-		list = slices.DeleteFunc(list, func(d difference) bool { return d.what == "corpus" })
+	if s.Corpus.SHA256 != want.Corpus.SHA256 {
+		list = append(list, difference{"corpus", s.Corpus.String(), want.Corpus.String()})
 	}
 	if bytes.Equal(s.Config, want.Config) {
 		return list
@@ -128,8 +127,9 @@ func (s *trainState) differences(want *trainState) []difference {
 // configDifferences compares two configurations key by key.
 func configDifferences(saved, want json.RawMessage) []difference {
 	var a, b map[string]json.RawMessage
-	_, _ = json.Unmarshal(saved, &a), json.Unmarshal(want, &b)
-	keys := maps.Clone(a)
+	_, _ = json.Unmarshal(saved, &a), json.Unmarshal(want, &b) // what is no object lacks every key
+	keys := map[string]json.RawMessage{}
+	maps.Copy(keys, a)
 	maps.Copy(keys, b)
 	list := []difference{}
 	for _, key := range slices.Sorted(maps.Keys(keys)) {

@@ -84,7 +84,10 @@ func (c *trainCmd) choices(t *training, saved *trainState) ([]choice, error) {
 	if saved != nil && names == nil {
 		if !slices.ContainsFunc(c.numbers(), flagNumber.given) {
 			config, err := optim.ParseConfig(saved.Config)
-			return []choice{{saved.Optimizer, config}}, err
+			if err != nil {
+				return nil, badInput("%s: %s: %w", c.Resume, trainKey, err)
+			}
+			return []choice{{saved.Optimizer, config}}, nil
 		}
 		names = []string{saved.Optimizer}
 	}

@@ -79,7 +79,7 @@ func (r *trainRun) train(ctx context.Context, bar *progress) error {
 			return err
 		}
 	}
-	every := max(r.training.steps/heldOutPoints, 1)
+	every := max(r.training.steps/heldOutPoints, leastSteps)
 	for r.done() < r.training.steps && !r.diverged {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -98,7 +98,12 @@ func (r *trainRun) train(ctx context.Context, bar *progress) error {
 	return nil
 }
 
-const heldOutPoints = 15
+// The held-out loss takes as long as three steps: it is taken at the start, about fifteen times on the way and at the
+// end, but not more often than every ten steps.
+const (
+	heldOutPoints = 15
+	leastSteps    = 10
+)
 
 func (r *trainRun) takeStep() error {
 	start := time.Now()

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"gonum.org/v1/plot/plotter"
 
 	"github.com/lowbit-go/lowbit/internal/tensorfile"
 )
@@ -47,22 +48,29 @@ func trained(t *testing.T, args ...string) trainReport {
 func TestTrainCompares(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	t.Setenv("TMP", os.Getenv("TMPDIR")) // of Windows
-	report := trained(t, train(30)...)
+	const steps = 20
+	report := trained(t, train(steps)...)
 	require.Len(t, report.Rows, 5)
+	lines := losses(t, report.CSV)
+	require.Len(t, lines, 1+5*(1+steps))
+	require.Equal(t, []string{"optimizer", "step", "train_loss", "held_out_loss"}, lines[0])
+	start, err := strconv.ParseFloat(lines[1][3], 64)
+	require.NoError(t, err)
 	float32Loss := *report.Rows[0].Loss
 	for i, c := range []struct {
 		optimizer         string
 		bytesPerParameter float64
-		within            float64 // of float32's loss
+		least, most       float64 // the loss as a fraction of float32's
 	}{
-		{"adamw_float32", 8, 0}, {"adamw_bfloat16", 4, 0.02}, {"adamw_8bit", 3.04, 0.02}, {"adamw_4bit", 0.62, 0.05}, {"muon", 4.7, 0.2},
+		{"adamw_float32", 8, 1, 1}, {"adamw_bfloat16", 4, 0.98, 1.02}, {"adamw_8bit", 3.04, 0.98, 1.02},
+		{"adamw_4bit", 0.62, 0.9, 1.05}, {"muon", 4.7, 0.9, 0.9 * start / float32Loss},
 	} {
 		row := report.Rows[i]
 		require.Equal(t, c.optimizer, row.Optimizer)
 		require.InDelta(t, c.bytesPerParameter, *row.StateBytesPerParameter, 0.01)
-		require.InEpsilon(t, float32Loss, *row.Loss, c.within+1e-15, c.optimizer)
-		require.Less(t, *row.Loss, 0.8*math.Log(256))
-		require.Equal(t, int64(30), row.Steps)
+		require.LessOrEqual(t, *row.Loss, c.most*float32Loss, c.optimizer)
+		require.GreaterOrEqual(t, *row.Loss, c.least*float32Loss, c.optimizer)
+		require.Equal(t, int64(steps), row.Steps)
 		require.Greater(t, *row.StepSeconds, 0.0)
 		require.Greater(t, *row.OptimizerShare, 0.0)
 		require.Less(t, *row.OptimizerShare, 1.0)
@@ -73,15 +81,12 @@ func TestTrainCompares(t *testing.T) {
 	image, err := png.DecodeConfig(bytes.NewReader(read(t, report.Plot)))
 	require.NoError(t, err)
 	require.Greater(t, image.Width, image.Height)
-	lines := losses(t, report.CSV)
-	require.Len(t, lines, 1+5*31)
-	require.Equal(t, []string{"optimizer", "step", "train_loss", "held_out_loss"}, lines[0])
 	for i, row := range report.Rows {
-		first, last := lines[1+31*i], lines[31+31*i]
-		require.Equal(t, []string{row.Optimizer, "0", "", lines[1][3]}, first)
-		require.Equal(t, []string{row.Optimizer, "30"}, last[:2])
-		require.Equal(t, strconv.FormatFloat(*row.Loss, 'g', -1, 64), last[3])
-		require.Equal(t, lines[2][2], lines[2+31*i][2], "the same start and the same batch")
+		mine := lines[1+i*(1+steps):][:1+steps]
+		require.Equal(t, []string{row.Optimizer, "0", "", lines[1][3]}, mine[0])
+		require.Equal(t, lines[2][2], mine[1][2], "the same start and the same batch")
+		require.Equal(t, []string{row.Optimizer, strconv.Itoa(steps)}, mine[steps][:2])
+		require.Equal(t, strconv.FormatFloat(*row.Loss, 'g', -1, 64), mine[steps][3])
 	}
 }
 
@@ -95,18 +100,17 @@ func losses(t *testing.T, path string) [][]string {
 // TestTrainResumes interrupts a run, resumes it, and has the losses, the weights and the state of a run in one go.
 func TestTrainResumes(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "mine.json")
-	require.NoError(t, os.WriteFile(config, []byte(`{"lr": 0.01, "moments_dtype": "bfloat16", "weight_rounding": "stochastic"}`), 0o666))
+	require.NoError(t, os.WriteFile(config, []byte(`{"lr": 0.01, "moments_dtype": "bfloat16", "moments_rounding": "stochastic", "nesterov": true, "seed": 5}`), 0o666))
 	for name, flags := range map[string][]string{
-		"8bit":     {"--adam-8bit", "--weight-decay", "0.1", "--seed", "7"},
-		"bfloat16": {"--moments-dtype", "bfloat16"},
-		"4bit":     {"--adam-4bit", "--grad-clip-norm", "0.5", "--lr", "0.02", "--min-lr", "0.001"},
-		"muon":     {"--optimizer", "muon", "--adam-beta2", "0.95"},
-		"config":   {"--config", config},
+		"8bit":   {"--adam-8bit", "--weight-decay", "0.1", "--seed", "7"},
+		"4bit":   {"--adam-4bit", "--grad-clip-norm", "0.5", "--lr", "0.02", "--min-lr", "0.001"},
+		"muon":   {"--optimizer", "muon", "--adam-beta2", "0.95"},
+		"config": {"--config", config},
 	} {
 		t.Run(name, func(t *testing.T) {
 			folder := t.TempDir()
 			at := func(name string) string { return filepath.Join(folder, name) }
-			args := train(9, flags...)
+			args := train(11, flags...)
 			whole := trained(t, append(args, "--out", at("whole"), "--checkpoint", at("c1"))...)
 
 			asked := 0
@@ -117,7 +121,7 @@ func TestTrainResumes(t *testing.T) {
 				return nil
 			}}, 0, append(args, "--out", at("half"), "--checkpoint", at("c2"))...)
 			require.Equal(t, exitInterrupted, r.code)
-			require.Equal(t, "lowbit: "+at("c2")+" holds step 5 of 9: --resume continues from there\nlowbit: interrupted\n", r.stderr)
+			require.Equal(t, "lowbit: "+at("c2")+" holds step 5 of 11: --resume continues from there\nlowbit: interrupted\n", r.stderr)
 			require.Equal(t, []string{"c1", "c2", "whole"}, names(t, folder))
 
 			resumed := trained(t, "train", "--resume", at("c2"), "--checkpoint", at("c2"), "--out", at("half"))
@@ -130,6 +134,27 @@ func TestTrainResumes(t *testing.T) {
 			require.Nil(t, again.Rows[0].StepSeconds)
 		})
 	}
+}
+
+func TestPlotOfAnyLosses(t *testing.T) {
+	for name, c := range map[string]curve{
+		"one step":     {[]float64{5.5}, []heldOutLoss{{0, 5.5}}},
+		"equal":        {[]float64{2, 2, 2}, []heldOutLoss{{0, 2}, {3, 2}}},
+		"zero":         {[]float64{1, 0, 0}, []heldOutLoss{{0, 1}, {3, 0}}},
+		"huge":         {[]float64{1, 1e300, 1e-300}, []heldOutLoss{{0, 1}, {3, math.MaxFloat64}}},
+		"not a number": {[]float64{1, math.NaN()}, []heldOutLoss{{0, 1}, {2, math.Inf(1)}}},
+	} {
+		var image bytes.Buffer
+		require.NoError(t, plotCurves(&image, []*trainRun{{curve: c}, {curve: c}}), name)
+		_, err := png.Decode(&image)
+		require.NoError(t, err, name)
+	}
+	require.Equal(t, plotter.XYs{{X: 1, Y: 3}, {X: 2, Y: 3}}, smoothed([]float64{3, 3, math.NaN(), 3}))
+	labels := []string{}
+	for _, tick := range (lossTicks{}).Ticks(1.9, 5.6) {
+		labels = append(labels, tick.Label)
+	}
+	require.Equal(t, []string{"2", "2.5", "3", "4", "5"}, labels)
 }
 
 // TestTrainThreads has the same losses and the same checkpoint with one thread and with all.
