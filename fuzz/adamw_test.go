@@ -143,7 +143,7 @@ func (e *stepped) step(a *adamWInput, factored bool) {
 	if h.Nesterov {
 		direction = add(mul(s.NesterovM, e.newM), mul(s.NesterovG, e.g))
 	}
-	if h.Optax && !factored {
+	if h.Optax {
 		if !h.Nesterov {
 			direction = div(direction, s.Correction1)
 		}
@@ -236,7 +236,7 @@ func storeBlock(m kernels.Moment, lo int, x []float32, n int) {
 func (a *adamWInput) nearFloat64(t *testing.T, elements []stepped) (held int) {
 	h := a.hyper
 	c1, c2 := 1-math.Pow(h.Beta1, float64(h.Step)), 1-math.Pow(h.Beta2, float64(h.Step))
-	if h.Optax && !a.tensors.V.Factored() { // its corrections alone are computed in float32
+	if h.Optax { // its corrections alone are computed in float32
 		c2 = float64(a.scalars.Correction2)
 		if !h.Nesterov {
 			c1 = float64(a.scalars.Correction1)

@@ -47,8 +47,8 @@ func declareAccumulate(variant string, bytes float64, fast []Impl[AccumulateFunc
 // skipped is true; then the counted elements are those of such rows and columns.
 func AdamWFactored(t *AdamWTensors, row, col []float32, s *AdamWScalars, limit ...Threads) (c Counts, skipped bool, err error) {
 	rows, cols := len(row), len(col)
-	if n := t.Weights.Len(); n != rows*cols {
-		return Counts{}, false, fmt.Errorf("adamw: %d weights, want %d for %dx%d factors", n, rows*cols, rows, cols)
+	if n, want := t.Weights.Len(), int64(rows)*int64(cols); int64(n) != want {
+		return Counts{}, false, fmt.Errorf("adamw: %d weights, want %d for %dx%d factors", n, want, rows, cols)
 	}
 	if err := checkFloats("adamw", "gradients", t.Gradients, rows*cols); err != nil {
 		return Counts{}, false, err

@@ -72,8 +72,12 @@ func (c MuonConfig) validate() error {
 	if err != nil {
 		return err
 	}
-	if _, _, err := c.polynomials(); err != nil {
+	_, safety, err := c.polynomials()
+	if err != nil {
 		return problem("ns_steps", "%v", err)
+	}
+	if safety > 1 && c.NSMethod == "gram" && c.NSDtype == "bfloat16" { // rounding noise grows without bound there
+		return problem("ns_method", "gram excludes ns_coeffs %s with ns_dtype bfloat16", c.NSCoeffs.Preset)
 	}
 	quantised := c.MomentumDtype == "8bit" || c.MomentumDtype == "linear8"
 	for i, g := range c.ParamGroups {

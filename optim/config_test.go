@@ -300,6 +300,7 @@ func TestRefused(t *testing.T) {
 		{`{"type": "muon", "lr": 1, "adam_learning_rate": {"type": "linear", "peak": 1}}`, `adam_learning_rate.total: got 0, want an integer >= 1`},
 		{`{"type": "muon", "lr": 1, "adam_weight_decay": -1}`, `adam_weight_decay: got -1, want a number >= 0`},
 		{`{"type": "muon", "variant": "torch", "adaptive": true}`, `adaptive: true excludes variant torch`},
+		{`{"type": "muon", "lr": 0.02, "ns_method": "gram", "ns_dtype": "bfloat16", "ns_coeffs": "polar-express"}`, `ns_method: gram excludes ns_coeffs polar-express with ns_dtype bfloat16`},
 		{`{"type": "muon", "variant": "dion", "consistent_rms": 0.2}`, `consistent_rms: a number excludes variant dion`},
 		{`{"type": "muon", "lr": 1, "consistent_rms": 0.2, "adjust": "original"}`, `consistent_rms: a number excludes adjust original`},
 		{`{"type": "muon", "lr": 1, "headroom": true}`, `unknown key "headroom", the nearest valid key is "grad_clip_norm"`},

@@ -94,7 +94,7 @@ func (e *cpu) muonBatch(t *kernels.MuonTensors, shape matrixShape, s *muonStep) 
 		return c, err
 	}
 	c.NonFinite = int64(poisoned) * int64(size)
-	if poisoned == 0 || !s.SkipNonFinite {
+	if poisoned == 0 || !s.skipNonFinite {
 		return c, kernels.MuonUpdate(t, &s.MuonScalars)
 	}
 	err = updateFinite(t, size, &s.MuonScalars, &c)

@@ -47,7 +47,7 @@ func (c MuonConfig) settle(p *parameter, precision string, group ParamGroup) err
 	}
 	p.moments = moments{m: newMoment(p.n, p.storage, format)}
 	triples, safety, err := c.polynomials()
-	p.muonStep = muonStep{adaptive: c.Adaptive, plan: c.plan(triples, safety)}
+	p.muonStep = muonStep{adaptive: c.Adaptive, skipNonFinite: c.skips(p.storage), plan: c.plan(triples, safety)}
 	return err
 }
 
@@ -88,14 +88,14 @@ func (c MuonConfig) updateNAdamW(o *Optimizer, p *parameter, r StepResult) (kern
 // muonStep is what the engine needs to know for a step of a matrix.
 type muonStep struct {
 	kernels.MuonScalars
-	plan     kernels.NewtonSchulzPlan
-	adaptive bool
+	plan          kernels.NewtonSchulzPlan
+	adaptive      bool
+	skipNonFinite bool
 }
 
 func (c MuonConfig) setScalars(s *kernels.MuonScalars, p *parameter, r StepResult) {
 	lr := r.LR * p.lrScale
 	s.GradScale = float32(r.Clip)
-	s.SkipNonFinite = c.skips(p.storage)
 	s.Rounding = kernels.MuonRounding{StochasticWeights: c.WeightRounding == "stochastic", SeedW: p.seedW, Step: uint64(p.step)}
 	c.setMomentumScalars(s, p.step)
 	scale := c.updateScale(p)

@@ -173,21 +173,27 @@ func (e element) finite() bool {
 // update is the contract's loop body.
 func (s *AdamWScalars) update(w, g, m, v float32) element {
 	g *= s.GradScale
+	square := float32(float32(s.OneMinusBeta2*g) * g)
 	if s.Optax {
-		return s.updateOptax(w, g, m, v)
+		square = float32(s.OneMinusBeta2 * float32(g*g))
 	}
-	m = float32(s.Beta1*m) + float32(s.OneMinusBeta1*g)
-	v = float32(s.Beta2*v) + float32(float32(s.OneMinusBeta2*g)*g)
-	return s.apply(w, g, m, v)
+	return s.apply(w, g, s.firstMoment(m, g), float32(s.Beta2*v)+square)
 }
 
 // updateWithV is the loop body where the new second moment is already known.
 func (s *AdamWScalars) updateWithV(w, g, m, v float32) element {
 	g *= s.GradScale
-	return s.apply(w, g, float32(s.Beta1*m)+float32(s.OneMinusBeta1*g), v)
+	return s.apply(w, g, s.firstMoment(m, g), v)
+}
+
+func (s *AdamWScalars) firstMoment(m, g float32) float32 {
+	return float32(s.Beta1*m) + float32(s.OneMinusBeta1*g)
 }
 
 func (s *AdamWScalars) apply(w, g, m, v float32) element {
+	if s.Optax {
+		return s.applyOptax(w, g, m, v)
+	}
 	w = float32(w * s.Decay) // or the subtraction below is fused with it
 	d := float32(sqrt(v)/s.RootCorrection2) + s.Eps
 	direction := m
@@ -198,9 +204,7 @@ func (s *AdamWScalars) apply(w, g, m, v float32) element {
 	return element{g, w, m, v}
 }
 
-func (s *AdamWScalars) updateOptax(w, g, m, v float32) element {
-	m = float32(s.Beta1*m) + float32(s.OneMinusBeta1*g)
-	v = float32(s.Beta2*v) + float32(s.OneMinusBeta2*float32(g*g))
+func (s *AdamWScalars) applyOptax(w, g, m, v float32) element {
 	direction := m / s.Correction1
 	if s.Nesterov {
 		direction = s.lookahead(m, g)

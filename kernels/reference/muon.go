@@ -2,18 +2,17 @@ package reference
 
 // MuonScalars are the numbers of a Muon step, each computed in float64 and rounded once.
 type MuonScalars struct {
-	GradScale     float32 // multiplies each gradient: the clip coefficient, or 1
-	OldMomentum   float32 // m = OldMomentum*m + NewGradient*g
-	NewGradient   float32
-	DirectionM    float32 // the direction is (DirectionM*m + DirectionG*g) / Divisor
-	DirectionG    float32
-	Divisor       float32
-	Decay         float32 // w = Decay*w - StepSize*(Scale*o + WeightDecay*w)
-	Scale         float32
-	WeightDecay   float32
-	StepSize      float32
-	Rounding      MuonRounding
-	SkipNonFinite bool
+	GradScale   float32 // multiplies each gradient: the clip coefficient, or 1
+	OldMomentum float32 // m = OldMomentum*m + NewGradient*g
+	NewGradient float32
+	DirectionM  float32 // the direction is (DirectionM*m + DirectionG*g) / Divisor
+	DirectionG  float32
+	Divisor     float32
+	Decay       float32 // w = Decay*w - StepSize*(Scale*o + WeightDecay*w)
+	Scale       float32
+	WeightDecay float32
+	StepSize    float32
+	Rounding    MuonRounding
 }
 
 // MuonRounding says how the step stores bf16 weights.
