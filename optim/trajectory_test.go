@@ -4,7 +4,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
-	"strings"
 	"testing"
 
 	"github.com/lowbit-go/lowbit/bf16"
@@ -263,25 +262,20 @@ func TestStreams(t *testing.T) {
 
 // TestAnyNumberOfThreads gives the same bits, with random streams too.
 func TestAnyNumberOfThreads(t *testing.T) {
-	const rows, cols = 96, 1024
-	for name, text := range resumable {
+	const rows, cols = 72, 1000
+	for _, name := range []string{"float32", "stochastic", "8-bit", "4-bit", "split master"} {
 		var want []any
-		for _, threads := range []int{1, 2, 5} {
+		for _, threads := range []int{1, 3} {
 			before := runtime.GOMAXPROCS(threads)
-			opt, params := newOptimizer(t, text,
-				optim.Param{Name: "w", Shape: []int64{rows * cols}, Weights: numbers(rows*cols, 1, true)},
-				optim.Param{Name: "emb.w", Shape: []int64{rows, cols}, Role: "conv", Weights: numbers(rows*cols, 3, true)})
-			for step := range 2 {
-				params[0].Gradients = numbers(rows*cols, uint64(step), true)
-				if !strings.Contains(text, "muon") { // whose products other tests cover
-					params[1].Gradients = params[0].Gradients
-				}
+			opt, params := newOptimizer(t, resumable[name],
+				optim.Param{Name: "w", Shape: []int64{rows, cols}, Weights: numbers(rows*cols, 1, true), Gradients: numbers(rows*cols, 2, true)})
+			for range 2 {
 				_, err := opt.Step()
 				require.NoError(t, err)
 			}
 			got := snapshot(opt, params)
 			runtime.GOMAXPROCS(before)
-			if threads == 1 {
+			if want == nil {
 				want = got
 			}
 			require.Equal(t, want, got, "%s, %d threads", name, threads)
