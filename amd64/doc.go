@@ -10,3 +10,4 @@
 package amd64
 
 //go:generate go -C _asm run .
+//go:generate go -C _asm run ./gemm

@@ -34,6 +34,17 @@ package amd64
 //go:noescape
 func GemmBlockAVX2(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
 
+// NormalizeBlockAVX2 scales a block of 16x16 on the way to consecutive memory.
+//
+//	for i := range 16 {
+//		for j := range 16 {
+//			dst[i*16+j] = float32(float32(src[i*sStride+j]*first)*second) / divisor
+//		}
+//	}
+//
+//go:noescape
+func NormalizeBlockAVX2(dst *float32, src *float32, sStride int, first float32, second float32, divisor float32)
+
 // TransposeBlockAVX2 transposes a block of 16x16 elsewhere.
 //
 //	for i := range 16 {
@@ -55,17 +66,6 @@ func TransposeBlockAVX2(dst *float32, dStride int, src *float32, sStride int)
 //
 //go:noescape
 func CopyRowsAVX2(rows int, dst *float32, dStride int, src *float32, sStride int)
-
-// NormalizeBlockAVX2 scales a block of 16x16 on the way to consecutive memory.
-//
-//	for i := range 16 {
-//		for j := range 16 {
-//			dst[i*16+j] = float32(float32(src[i*sStride+j]*first)*second) / divisor
-//		}
-//	}
-//
-//go:noescape
-func NormalizeBlockAVX2(dst *float32, src *float32, sStride int, first float32, second float32, divisor float32)
 
 // PeakFMAAVX2 does 12*8 fused multiply-adds n times, as fast as the processor can: what
 // the speed of products is compared with.

@@ -742,6 +742,39 @@ done:
 	VZEROUPPER
 	RET
 
+// func NormalizeBlockAVX2(dst *float32, src *float32, sStride int, first float32, second float32, divisor float32)
+// Requires: AVX
+TEXT ·NormalizeBlockAVX2(SB), NOSPLIT, $0-36
+	MOVQ         dst+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         sStride+16(FP), DX
+	SHLQ         $0x02, DX
+	VBROADCASTSS first+24(FP), Y0
+	VBROADCASTSS second+28(FP), Y1
+	VBROADCASTSS divisor+32(FP), Y2
+	MOVQ         $+16, BX
+	CMPQ         BX, $+1
+	JB           done29
+
+loop28:
+	VMULPS  (CX), Y0, Y3
+	VMULPS  Y1, Y3, Y3
+	VDIVPS  Y2, Y3, Y3
+	VMOVUPS Y3, (AX)
+	VMULPS  32(CX), Y0, Y3
+	VMULPS  Y1, Y3, Y3
+	VDIVPS  Y2, Y3, Y3
+	VMOVUPS Y3, 32(AX)
+	ADDQ    DX, CX
+	ADDQ    $+64, AX
+	SUBQ    $+1, BX
+	CMPQ    BX, $+1
+	JAE     loop28
+
+done29:
+	VZEROUPPER
+	RET
+
 // func TransposeBlockAVX2(dst *float32, dStride int, src *float32, sStride int)
 // Requires: AVX
 TEXT ·TransposeBlockAVX2(SB), NOSPLIT, $0-32
@@ -1009,9 +1042,9 @@ TEXT ·CopyRowsAVX2(SB), NOSPLIT, $0-40
 	MOVQ sStride+32(FP), SI
 	SHLQ $0x02, SI
 	CMPQ AX, $+1
-	JB   done29
+	JB   done31
 
-loop28:
+loop30:
 	VMOVUPS (BX), Y0
 	VMOVUPS Y0, (CX)
 	VMOVUPS 32(BX), Y0
@@ -1020,39 +1053,6 @@ loop28:
 	ADDQ    DX, CX
 	SUBQ    $+1, AX
 	CMPQ    AX, $+1
-	JAE     loop28
-
-done29:
-	VZEROUPPER
-	RET
-
-// func NormalizeBlockAVX2(dst *float32, src *float32, sStride int, first float32, second float32, divisor float32)
-// Requires: AVX
-TEXT ·NormalizeBlockAVX2(SB), NOSPLIT, $0-36
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         sStride+16(FP), DX
-	SHLQ         $0x02, DX
-	VBROADCASTSS first+24(FP), Y0
-	VBROADCASTSS second+28(FP), Y1
-	VBROADCASTSS divisor+32(FP), Y2
-	MOVQ         $+16, BX
-	CMPQ         BX, $+1
-	JB           done31
-
-loop30:
-	VMULPS  (CX), Y0, Y3
-	VMULPS  Y1, Y3, Y3
-	VDIVPS  Y2, Y3, Y3
-	VMOVUPS Y3, (AX)
-	VMULPS  32(CX), Y0, Y3
-	VMULPS  Y1, Y3, Y3
-	VDIVPS  Y2, Y3, Y3
-	VMOVUPS Y3, 32(AX)
-	ADDQ    DX, CX
-	ADDQ    $+64, AX
-	SUBQ    $+1, BX
-	CMPQ    BX, $+1
 	JAE     loop30
 
 done31:

@@ -73,13 +73,16 @@ func TestFactoredMatrices(t *testing.T) {
 		row, col := in.magnitudes("row factors", f.rows, nil), in.magnitudes("column factors", f.cols, nil)
 
 		newRow, newCol := f.rowMeans(), f.colMeans()
-		finite := true
-		for _, of := range []struct{ means, old []float32 }{{newRow, row}, {newCol, col}} {
+		broken := [2]int{} // rows and columns
+		for k, of := range []struct{ means, old []float32 }{{newRow, row}, {newCol, col}} {
 			for i, mean := range of.means {
 				of.means[i] = add(mul(a.scalars.Beta2, of.old[i]), mul(a.scalars.OneMinusBeta2, mean))
-				finite = finite && isFinite(of.means[i])
+				if !isFinite(of.means[i]) {
+					broken[k]++
+				}
 			}
 		}
+		finite := broken == [2]int{}
 		terms, normalized := make([]float64, f.rows), make([]float32, f.rows)
 		for i, r := range newRow {
 			terms[i] = float64(r)
@@ -94,7 +97,8 @@ func TestFactoredMatrices(t *testing.T) {
 		want, counts, _ := step.contract()
 		want.V = kernels.Moment{}
 		if wantSkipped := a.scalars.SkipNonFinite && !finite; wantSkipped {
-			want, counts = a.placed(&padded{}), kernels.Counts{SkippedElements: int64(n)}
+			nonFinite := broken[0]*f.cols + broken[1]*f.rows - broken[0]*broken[1]
+			want, counts = a.placed(&padded{}), kernels.Counts{NonFinite: int64(nonFinite), SkippedElements: int64(n)}
 			newRow, newCol = row, col
 		} else {
 			stepped++

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lowbit-go/lowbit/amd64"
 	"github.com/lowbit-go/lowbit/bf16"
+	"github.com/lowbit-go/lowbit/codebook"
 	"github.com/lowbit-go/lowbit/internal/cpufeature"
 	"github.com/lowbit-go/lowbit/internal/race"
 	"github.com/lowbit-go/lowbit/kernels/reference"
@@ -16,7 +17,9 @@ var fast = implementations{
 	quantizeDynamic8:         avx2[QuantizeFunc](quantizeAVX2),
 	quantizeDynamic8Unsigned: avx2[QuantizeFunc](quantizeAVX2),
 	quantize8:                avx2[QuantizeFunc](quantizeAVX2),
+	quantize4:                avx2[QuantizeFunc](quantize4AVX2),
 	dequantize8:              avx2[DequantizeFunc](dequantizeAVX2),
+	dequantize4:              avx2[DequantizeFunc](dequantize4AVX2),
 
 	round:      avx2[RoundFunc](roundAVX2),
 	truncate:   avx2[RoundFunc](truncateAVX2),
@@ -37,6 +40,7 @@ var fast = implementations{
 	syrkFloat32: avx2[SyrkFunc](stripsAVX2.Syrk),
 
 	newtonSchulzFloat32: avx2[NewtonSchulzFunc](stripsAVX2.NewtonSchulz),
+	newtonSchulzBF16:    avx2[NewtonSchulzFunc](stripsBF16AVX2.NewtonSchulz),
 }
 
 // avx2 is the list of implementations of a row that has one for AVX2.
@@ -67,6 +71,31 @@ func dequantizeAVX2(dst []float32, codes []uint8, scales []float32, f Format) {
 	race.Read(scales)
 	amd64.DequantizeAVX2(dst, codes, scales, f.Block, f.Codebook.Table())
 }
+
+func quantize4AVX2(codes []uint8, scales, x []float32, f Format) (poisoned int) {
+	if !wholeBytes(f, len(x)) {
+		return reference.Quantize(codes, scales, x, f)
+	}
+	race.Write(codes)
+	race.Write(scales)
+	race.Read(x)
+	book := f.Codebook
+	return amd64.Quantize4AVX2(codes, scales, x, f.Block, f.ScaleDivisor(), book.Thresholds(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
+}
+
+func dequantize4AVX2(dst []float32, codes []uint8, scales []float32, f Format) {
+	if !wholeBytes(f, len(dst)) {
+		reference.Dequantize(dst, codes, scales, f)
+		return
+	}
+	race.Write(dst)
+	race.Read(codes)
+	race.Read(scales)
+	amd64.Dequantize4AVX2(dst, codes, scales, f.Block, f.Codebook.Table(), f.Nibble == codebook.HighFirst)
+}
+
+// wholeBytes tells whether every block of 4-bit codes begins with a byte.
+func wholeBytes(f Format, n int) bool { return f.Block%2 == 0 || f.Block >= n }
 
 func roundAVX2(dst []bf16.BF16, src []float32) {
 	race.Write(dst)

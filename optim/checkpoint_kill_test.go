@@ -3,12 +3,15 @@
 package optim_test
 
 import (
+	"errors"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,35 +36,34 @@ func TestKilledWhileSaving(t *testing.T) {
 	}
 	folder := t.TempDir()
 	path := filepath.Join(folder, "checkpoint")
-	step, leftovers := int64(-1), 0
-	for range kills {
+	step, leftovers := int64(0), 0
+	for i := range kills {
 		child := exec.Command(os.Args[0], "-test.run=^TestKilledWhileSaving$")
 		child.Env = append(os.Environ(), killFolder+"="+folder)
 		out, err := child.StdoutPipe()
 		require.NoError(t, err)
-		require.NoError(t, child.Start())
-		_, err = out.Read(make([]byte, 1)) // it has begun to save
+		err = child.Start()
+		if errors.Is(err, syscall.ENOEXEC) {
+			t.Skip("an emulated process cannot start another")
+		}
+		require.NoError(t, err)
+		_, err = io.ReadFull(out, make([]byte, 1+i%3)) // so often it has saved
 		require.NoError(t, err)
 		time.Sleep(time.Duration(rand.Int64N(int64(20 * time.Millisecond))))
 		require.NoError(t, child.Process.Kill())
 		require.Error(t, child.Wait())
 
 		opt, params := killed(t)
-		if _, err := os.Stat(path); err != nil {
-			require.Equal(t, int64(-1), step, "a checkpoint is gone")
-			continue
-		}
 		metadata, err := opt.Load(path)
 		require.NoError(t, err)
 		require.Equal(t, strconv.FormatInt(opt.Steps(), 10), metadata["steps"])
-		require.GreaterOrEqual(t, opt.Steps(), step)
+		require.Greater(t, opt.Steps(), step)
 		step = opt.Steps()
 		for _, x := range params[0].Weights.F32 {
 			require.Equal(t, float32(step), x)
 		}
 		leftovers += len(unfinished(t, folder))
 	}
-	require.GreaterOrEqual(t, step, int64(1), "no process has saved anything")
 	require.Positive(t, leftovers, "no process was killed while it was saving")
 	opt, _ := killed(t)
 	require.NoError(t, opt.Save(path, optim.SaveOptions{Weights: true}))
@@ -89,8 +91,8 @@ func saveForever(t *testing.T, folder string) {
 		for i := range params[0].Weights.F32 {
 			params[0].Weights.F32[i] = float32(opt.Steps())
 		}
-		os.Stdout.WriteString(".")
 		require.NoError(t, opt.Save(path, optim.SaveOptions{Weights: true, Metadata: map[string]string{"steps": strconv.FormatInt(opt.Steps(), 10)}}))
+		os.Stdout.WriteString(".")
 	}
 }
 

@@ -33,7 +33,9 @@ type Common struct {
 	WeightDecay float64 `json:"weight_decay" want:"[0,inf)"`
 	// GradClipNorm is the largest global norm of the gradients; nil does not clip.
 	GradClipNorm *float64 `json:"grad_clip_norm" want:"null or (0,inf)"`
-	// Nonfinite is propagate or skip; empty means skip for 8-bit and 4-bit moments, propagate for others.
+	// Nonfinite is propagate or skip; empty means skip for 8-bit and 4-bit moments, propagate for others. What is
+	// skipped is an element of float32 and bfloat16 moments, a block of codes, a parameter whose second moment has a
+	// factor that is not finite, and one of Muon's matrices.
 	Nonfinite string `json:"nonfinite,omitempty" want:"null or propagate|skip"`
 	// QuantBlockSize is the elements that share a scale: 1 to 4096, a power of two from 32 to 1024 for 4-bit moments.
 	QuantBlockSize int `json:"quant_block_size" want:"[1,4096]"`

@@ -4,7 +4,7 @@ package optim
 // every configuration. With 8-bit moments the adam8_ keys split them into codes, the
 // float32 moments of exempt parameters and the blocks' scales; with 4-bit moments the
 // adam4_ keys into codes, and scales and factors. master_bytes are the lower halves of
-// split masters.
+// split masters. Sums of micro-batches and Muon's workspace are not state, and not counted.
 func (o *Optimizer) Metrics() map[string]int64 {
 	var total, master, codes, metadata, exempt int64
 	for _, p := range o.params {

@@ -80,8 +80,8 @@ type StepResult struct {
 	Clip     float64 // what the gradients were multiplied by, 1 where they were not clipped
 	Skipped  bool    // the norm was not finite, and nothing changed
 
-	kernels.Counts
-	SkippedParameters int64 // left untouched for what is not finite in them
+	kernels.Counts          // of what was not finite, and of what was left untouched for it
+	SkippedParameters int64 // left untouched as a whole
 }
 
 // Step updates every parameter that has gradients, with the learning rate that the
@@ -90,7 +90,9 @@ type StepResult struct {
 // finite skips the step, which then does not count. The gradients themselves are not
 // changed.
 //
-// Slices of a wrong length or format are an error, and then nothing has changed.
+// Slices of a wrong length or format are an error, and then nothing has changed. Gradients
+// that lie in the optimizer's own state (see State) are one too, which says which parameters
+// have been updated before.
 func (o *Optimizer) Step() (StepResult, error) {
 	r := StepResult{Step: o.step + 1, LR: o.common.LR.At(o.step), GradNorm: math.NaN(), Clip: 1}
 	if err := o.check(); err != nil {
@@ -105,14 +107,15 @@ func (o *Optimizer) Step() (StepResult, error) {
 		}
 		r.Clip = ClipCoefficient(r.GradNorm, *o.common.GradClipNorm)
 	}
-	for _, p := range o.params {
+	for i, p := range o.params {
 		if p.gradients().Len() == 0 {
 			continue
 		}
 		p.step++
 		counts, skipped, err := o.config.update(o, p, r)
 		if err != nil {
-			return StepResult{}, err
+			p.step--
+			return StepResult{}, p.errorf("%w; this parameter and those after the first %d have not been updated", err, i)
 		}
 		r.Add(counts)
 		if skipped {

@@ -222,3 +222,14 @@ func TestTiedParametersCountOnce(t *testing.T) {
 	require.Equal(t, []string{"exp_avg", "exp_avg_sq"}, kinds(both.State("embedding")))
 	require.Nil(t, both.State("head"))
 }
+
+// TestGradientsInTheState are noticed by the kernel alone; the error says how far the step
+// has come.
+func TestGradientsInTheState(t *testing.T) {
+	opt, params := small(t, `{}`, 1, nil)
+	params[1].Gradients = kernels.Float32s(opt.State("w")[0].F32)
+	before := snapshot(opt, params[1:])
+	_, err := opt.Step()
+	require.EqualError(t, err, `optim: parameter "w": adamw: gradients and first moment overlap, want separate memory; this parameter and those after the first 1 have not been updated`)
+	require.Equal(t, before, snapshot(opt, params[1:]))
+}

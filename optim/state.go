@@ -49,7 +49,8 @@ func (s *moments) tensors() []StateTensor {
 	return list
 }
 
-// State lists the pieces of a parameter's state; nil for an unknown name.
+// State lists the pieces of a parameter's state, each flat in the order of the parameter's
+// elements; nil for an unknown name. A tied parameter goes by its first name.
 func (o *Optimizer) State(name string) []StateTensor {
 	for _, p := range o.params {
 		if p.Name == name {

@@ -96,8 +96,8 @@ func adamWElements(t *AdamWTensors, s *AdamWScalars) (c Counts) {
 			}
 		}
 		store.weights.set(i, e.w)
-		t.M.set(i, e.m, store.m)
-		t.V.set(i, e.v, store.v)
+		t.M.set(i, e.m, &store.m)
+		t.V.set(i, e.v, &store.v)
 	}
 	return c
 }
@@ -225,7 +225,7 @@ type store struct {
 func newStore(t *AdamWTensors, s *AdamWScalars) store {
 	r := &s.Rounding
 	stream := func(seed uint64, stochastic bool) draw {
-		return draw{Stream{seed, r.Step, t.First}, stochastic}
+		return draw{stream: Stream{seed, r.Step, t.First}, stochastic: stochastic}
 	}
 	return store{
 		weightStore{t.Weights, t.Low, stream(r.SeedW, r.StochasticWeights)},
@@ -254,5 +254,5 @@ func (w *weightStore) set(i int, x float32) {
 		w.weights.BF16[i], w.low[i] = Split(x)
 		return
 	}
-	w.weights.set(i, x, w.draw)
+	w.weights.set(i, x, &w.draw)
 }

@@ -58,6 +58,6 @@ func NormalizeRow(normalized, row []float32) {
 // Accumulate adds a gradient to a bf16 sum, each result rounded to nearest.
 func Accumulate(sum Floats, g Floats) {
 	for i := range sum.Len() {
-		sum.set(i, sum.At(i)+g.At(i), draw{})
+		sum.set(i, sum.At(i)+g.At(i), nil)
 	}
 }

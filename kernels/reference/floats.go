@@ -35,7 +35,7 @@ func (f Floats) At(i int) float32 {
 	return f.F32[i]
 }
 
-func (f Floats) set(i int, x float32, draw draw) {
+func (f Floats) set(i int, x float32, draw *draw) {
 	if f.BF16 == nil {
 		f.F32[i] = x
 		return

@@ -141,9 +141,9 @@ func (p product) store(d Matrix, i, j int, acc float32) {
 	if p.bfloat16 {
 		x = roundBF16(x)
 	}
-	d.Data.set(i*d.Stride+j, x, draw{})
+	d.Data.set(i*d.Stride+j, x, nil)
 	if p.symmetric {
-		d.Data.set(j*d.Stride+i, x, draw{})
+		d.Data.set(j*d.Stride+i, x, nil)
 	}
 }
 

@@ -23,7 +23,7 @@ func gaussian(rows, cols, pad int, bfloat16 bool, seed uint64) Matrix {
 			if j >= cols {
 				x = notANumber
 			}
-			m.Data.set(i*m.Stride+j, x, draw{})
+			m.Data.set(i*m.Stride+j, x, nil)
 		}
 	}
 	return m
@@ -57,7 +57,7 @@ func (m Matrix) transpose() Matrix {
 	t := Matrix{newFloats(m.Rows*m.Cols, m.Data.BF16 != nil), m.Cols, m.Rows, m.Rows}
 	for i := range m.Rows {
 		for j := range m.Cols {
-			t.Data.set(j*t.Stride+i, m.at(i, j), draw{})
+			t.Data.set(j*t.Stride+i, m.at(i, j), nil)
 		}
 	}
 	return t
@@ -104,7 +104,7 @@ func plainGemm(c, a, b Matrix, alpha, beta float32, pairs bool) {
 			if beta != 0 {
 				x = x + float32(beta*c.at(i, j))
 			}
-			c.Data.set(i*c.Stride+j, x, draw{})
+			c.Data.set(i*c.Stride+j, x, nil)
 		}
 	}
 }
@@ -163,8 +163,8 @@ func TestSyrkIsGemmMirrored(t *testing.T) {
 			Gemm(want, a, false, a, true, 2.0315, -4.775)
 			for i := range n {
 				for j := range i {
-					want.Data.set(i*want.Stride+j, want.at(j, i), draw{})
-					c.Data.set(i*c.Stride+j, notANumber, draw{}) // not read
+					want.Data.set(i*want.Stride+j, want.at(j, i), nil)
+					c.Data.set(i*c.Stride+j, notANumber, nil) // not read
 				}
 			}
 			Syrk(c, a, 2.0315, -4.775)
@@ -264,7 +264,7 @@ func TestGemmIntegersAreExact(t *testing.T) {
 		a, b := gaussian(20, 50, 0, bfloat16, 1), gaussian(50, 30, 0, bfloat16, 2)
 		for _, m := range []Matrix{a, b} {
 			for i := range m.Data.Len() {
-				m.Data.set(i, float32(r.IntN(201)-100), draw{})
+				m.Data.set(i, float32(r.IntN(201)-100), nil)
 			}
 		}
 		c := gaussian(20, 30, 0, false, 3)

@@ -73,10 +73,10 @@ func MuonUpdate(t MuonTensors, s *MuonScalars) {
 	} else {
 		for i := range t.Weights.Len() {
 			m, _ := t.momentum(s, i)
-			t.Momentum.set(i, m, draw{})
+			t.Momentum.set(i, m, nil)
 		}
 	}
-	w := weightStore{t.Weights, t.Low, draw{Stream{s.Rounding.SeedW, s.Rounding.Step, t.First}, s.Rounding.StochasticWeights}}
+	w := weightStore{t.Weights, t.Low, draw{stream: Stream{s.Rounding.SeedW, s.Rounding.Step, t.First}, stochastic: s.Rounding.StochasticWeights}}
 	for i := range t.Weights.Len() {
 		old := w.at(i)
 		update := float32(s.Scale*t.Update[i]) + float32(s.WeightDecay*old)

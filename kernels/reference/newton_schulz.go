@@ -184,7 +184,7 @@ func (p *NewtonSchulzPlan) set(m Matrix, i, j int, x float32) {
 func (m Matrix) fill(x float32) {
 	for i := range m.Rows {
 		for j := range m.Cols {
-			m.Data.set(i*m.Stride+j, x, draw{})
+			m.Data.set(i*m.Stride+j, x, nil)
 		}
 	}
 }
@@ -194,7 +194,7 @@ func (m Matrix) assign(src operand) bool {
 	ok := true
 	for i := range m.Rows {
 		for j := range m.Cols {
-			m.Data.set(i*m.Stride+j, src.at(i, j), draw{})
+			m.Data.set(i*m.Stride+j, src.at(i, j), nil)
 			ok = ok && finite(m.Data.At(i*m.Stride+j))
 		}
 	}

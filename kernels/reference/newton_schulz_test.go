@@ -81,7 +81,7 @@ func run(src Stack, plan NewtonSchulzPlan) (Stack, int) {
 	dst := src
 	dst.Data = newFloats(src.Data.Len(), src.Data.BF16 != nil)
 	for i := range dst.Data.Len() {
-		dst.Data.set(i, notANumber, draw{})
+		dst.Data.set(i, notANumber, nil)
 	}
 	work := make([]float32, plan.WorkSize(src.Rows, src.Cols))
 	for i := range work {
@@ -301,7 +301,7 @@ func TestGramFormInBF16ExplodesWithoutRestart(t *testing.T) {
 func scaled(m Matrix, factor float32) Matrix {
 	m = m.clone()
 	for i := range m.Data.Len() {
-		m.Data.set(i, m.Data.At(i)*factor, draw{})
+		m.Data.set(i, m.Data.At(i)*factor, nil)
 	}
 	return m
 }

@@ -24,7 +24,7 @@ func TestOffsetsPast32Bits(t *testing.T) {
 		view := Matrix{data.Slice(first, elements), m.Rows, m.Cols, stride}
 		for i := range m.Rows {
 			for j := range m.Cols {
-				view.Data.set(i*stride+j, m.at(i, j), draw{})
+				view.Data.set(i*stride+j, m.at(i, j), nil)
 			}
 		}
 		return view

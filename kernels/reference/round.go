@@ -31,25 +31,28 @@ type Stream struct {
 
 // Stochastic is bf16.Stochastic of each element with the stream's bits.
 func Stochastic(dst []bf16.BF16, src []float32, s Stream) {
-	var draws bf16.Draws
+	d := draw{stream: s, stochastic: true}
 	for i, x := range src {
-		index := uint64(s.First) + uint64(i)
-		if i == 0 || index%8 == 0 {
-			draws = bf16.DrawsAt(s.Seed, s.Step, index/8)
-		}
-		dst[i] = bf16.Stochastic(x, draws[index%8])
+		dst[i] = d.round(x, i)
 	}
 }
 
-// draw is how a bf16 value is stored: nearest, or by the bits of a stream.
+// draw is how bf16 values are stored: nearest, also where it is nil, or by the bits of a
+// stream.
 type draw struct {
 	stream     Stream
 	stochastic bool
+	group      uint64 // the elements whose bits are drawn, plus one
+	bits       bf16.Draws
 }
 
-func (d draw) round(x float32, i int) bf16.BF16 {
-	if !d.stochastic {
+func (d *draw) round(x float32, i int) bf16.BF16 {
+	if d == nil || !d.stochastic {
 		return bf16.FromFloat32(x)
 	}
-	return bf16.Stochastic(x, bf16.RandomBits(d.stream.Seed, d.stream.Step, uint64(d.stream.First)+uint64(i)))
+	index := uint64(d.stream.First) + uint64(i)
+	if group := index/8 + 1; group != d.group {
+		d.group, d.bits = group, bf16.DrawsAt(d.stream.Seed, d.stream.Step, index/8)
+	}
+	return bf16.Stochastic(x, d.bits[index%8])
 }

@@ -76,6 +76,6 @@ func SumSquares(x Floats) float64 {
 // Scale multiplies each element, rounding once to the vector's format.
 func Scale(x Floats, factor float32) {
 	for i := range x.Len() {
-		x.set(i, x.At(i)*factor, draw{})
+		x.set(i, x.At(i)*factor, nil)
 	}
 }

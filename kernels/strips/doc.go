@@ -11,7 +11,13 @@
 // of threads.
 package strips
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/lowbit-go/lowbit/bf16"
+	"github.com/lowbit-go/lowbit/internal/race"
+	"github.com/lowbit-go/lowbit/kernels/reference"
+)
 
 // Kernels are the functions of one instruction set. Blocks have Width rows and columns;
 // package amd64 says what each function does.
@@ -86,4 +92,17 @@ func (a *arena) take(n int) []float32 {
 	taken := a.free[:n:n]
 	a.free = a.free[n:]
 	return taken
+}
+
+// raceRead and raceWrite tell the race detector what kernels do to a matrix.
+func raceRead(m reference.Matrix) { eachRow(m, race.Read[float32], race.Read[bf16.BF16]) }
+
+func raceWrite(m reference.Matrix) { eachRow(m, race.Write[float32], race.Write[bf16.BF16]) }
+
+func eachRow(m reference.Matrix, f32 func([]float32), narrow func([]bf16.BF16)) {
+	for i := range m.Rows {
+		row := m.Data.Slice(i*m.Stride, i*m.Stride+m.Cols)
+		f32(row.F32)
+		narrow(row.BF16)
+	}
 }

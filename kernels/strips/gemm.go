@@ -77,6 +77,9 @@ func (e *Kernels) multiply(p product, threads int) {
 	if p.rows == 0 || p.cols == 0 {
 		return
 	}
+	raceRead(p.a.Matrix)
+	raceRead(p.b.Matrix)
+	raceWrite(p.c)
 	j := idle.Get().(*job)
 	j.product = p
 	j.Kernels = e

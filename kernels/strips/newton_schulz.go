@@ -50,8 +50,10 @@ var idleStacks = sync.Pool{New: func() any { return new(stack) }}
 
 // Do orthogonalises one matrix.
 func (s *stack) Do(worker, piece int) {
-	dst := s.dst.Matrix(piece)
-	if !s.matrices[worker].orthogonalize(dst, s.src.Matrix(piece)) {
+	dst, src := s.dst.Matrix(piece), s.src.Matrix(piece)
+	raceRead(src)
+	raceWrite(dst)
+	if !s.matrices[worker].orthogonalize(dst, src) {
 		fill(dst, float32(math.NaN()))
 		s.poisoned.Add(1)
 	}

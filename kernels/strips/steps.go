@@ -1,6 +1,7 @@
 package strips
 
 import (
+	"github.com/lowbit-go/lowbit/bf16"
 	"github.com/lowbit-go/lowbit/internal/workers"
 	"github.com/lowbit-go/lowbit/kernels/reference"
 )
@@ -71,7 +72,11 @@ func (m *matrix) addIdentity(q, z []float32, a float32) {
 		q[i] = x + 0
 	}
 	for i := range m.rows {
-		q[(i/m.Width*m.height+i)*m.Width+i%m.Width] += a
+		x := &q[(i/m.Width*m.height+i)*m.Width+i%m.Width]
+		*x += a
+		if m.plan.BFloat16 {
+			*x = bf16.FromFloat32(*x).Float32()
+		}
 	}
 }
 

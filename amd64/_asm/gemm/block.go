@@ -12,13 +12,20 @@ const unroll = 4
 // block makes the one kernel of all products: a block as wide and as high as a strip.
 func (g *generator) block() {
 	name := "GemmBlock" + g.name
+	order, rounding := "", ""
+	if g.bfloat16 {
+		order = `
+Pairs of products are added as VDPBF16PS does, which is not in the loop: the odd one first,
+with subnormal operands and sums flushed to zero.`
+		rounding = "\n\t\t\td[i*dStride+j] = bf16.FromFloat32(d[i*dStride+j]).Float32()"
+	}
 	g.function(name, "(rows, k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32)",
 		fmt.Sprintf(`
 %[1]s multiplies k rows of two strips of %[2]d columns, a transposed by b, into a
 block of %[2]d columns. The block's chains begin at zero, or resume those in acc; without d
 they are left in acc for another call to resume. c may be nil, or d itself. Rows are worked
 on in parts of %[3]v: those of a part begun are all written. A call of k = 1024 takes
-about 5 µs.
+about 5 µs.%[4]s
 
 	for i := range rows {
 		for j := range %[2]d {
@@ -37,13 +44,16 @@ about 5 µs.
 			if c != nil {
 				x += float32(beta * c[i*cStride+j])
 			}
-			d[i*dStride+j] = x
+			d[i*dStride+j] = x%[5]s
 		}
-	}`, name, g.width, g.parts))
+	}`, name, g.width, g.parts, order, rounding))
 	rows := g.arg("rows")
 	a, acc := g.arg("a"), g.arg("acc")
 	d, dStride := g.arg("d"), g.stride("dStride")
 	c, cStride := g.arg("c"), g.stride("cStride")
+	if g.bfloat16 {
+		g.prepareFlush()
+	}
 	done := "done"
 	for i, part := range g.parts {
 		g.part(part, a, acc, d, dStride, c, cStride)
@@ -57,6 +67,14 @@ about 5 µs.
 	}
 	g.Label(done)
 	g.end()
+}
+
+// steps are the numbers of k that loops take at a time.
+func (g *generator) steps() []int {
+	if g.bfloat16 {
+		return []int{unroll, 2, 1}
+	}
+	return []int{unroll, 1}
 }
 
 // part does the next rows of a block, and moves d and c past them.
@@ -91,9 +109,13 @@ func (g *generator) part(rows int, a, acc, d, dStride, c, cStride gp) {
 		g.PREFETCHT0(at(acc, (g.width+i)*g.width)) // of the block that is likely next
 	}
 	n, p, q := g.arg("k"), g.copyOf(a), g.arg("b")
-	for _, step := range []int{unroll, 1} {
+	g.control(g.flush)
+	for _, step := range g.steps() {
 		g.loop(n, step, func() {
 			for u := range step {
+				if g.bfloat16 && step > 1 {
+					u ^= 1
+				}
 				g.multiply(sum, at(p, u*g.width), at(q, u*g.width))
 			}
 			g.advance(p, 4*step*g.width)
@@ -101,6 +123,7 @@ func (g *generator) part(rows int, a, acc, d, dStride, c, cStride gp) {
 		})
 	}
 
+	g.control(g.usual)
 	finish, plain, next := g.label("finish"), g.label("plain"), g.label("next")
 	g.TESTQ(d, d)
 	g.JNZ(operand.LabelRef(finish))
@@ -127,6 +150,9 @@ func (g *generator) part(rows int, a, acc, d, dStride, c, cStride gp) {
 	g.Label(plain)
 	for i := range rows {
 		for v := range vectors {
+			if g.bfloat16 {
+				g.round(sum[i][v])
+			}
 			g.VMOVUPS(sum[i][v], at(d, v*g.lanes))
 		}
 		g.ADDQ(dStride, d)

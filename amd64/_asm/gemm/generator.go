@@ -23,6 +23,8 @@ type tier struct {
 	width, lanes int
 	parts        []int
 	vector       func(*build.Context) vec
+	// bfloat16 rounds what is stored to bf16, and adds products as VDPBF16PS does.
+	bfloat16 bool
 }
 
 var avx2 = tier{
@@ -34,7 +36,8 @@ var avx2 = tier{
 type generator struct {
 	*build.Context
 	tier
-	labels int
+	labels       int
+	usual, flush mem // values of the control register
 }
 
 // function begins a function. The documentation ends in the Go loop that it equals.

@@ -13,21 +13,24 @@ import (
 
 func main() {
 	for _, t := range []tier{avx2} {
-		if err := write("gemm_"+t.file, t); err != nil {
+		if err := write("gemm_"+t.file, t, (*generator).block, (*generator).normalize, (*generator).transpose, (*generator).rows, (*generator).peak); err != nil {
+			fmt.Fprintf(os.Stderr, "%s: %v\n", t.name, err)
+			os.Exit(1)
+		}
+		t.name, t.bfloat16 = "BF16"+t.name, true
+		if err := write("gemm_bf16_"+t.file, t, (*generator).block, (*generator).normalize); err != nil {
 			fmt.Fprintf(os.Stderr, "%s: %v\n", t.name, err)
 			os.Exit(1)
 		}
 	}
 }
 
-func write(name string, t tier) error {
+func write(name string, t tier, functions ...func(*generator)) error {
 	g := &generator{Context: build.NewContext(), tier: t}
 	g.ConstraintExpr("!purego")
-	g.block()
-	g.transpose()
-	g.rows()
-	g.normalize()
-	g.peak()
+	for _, function := range functions {
+		function(g)
+	}
 	file, err := g.Result()
 	if err != nil {
 		return err

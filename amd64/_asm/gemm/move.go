@@ -99,15 +99,18 @@ func (g *generator) rows() {
 
 // normalize makes the copy of a block into a strip that divides it by a norm.
 func (g *generator) normalize() {
-	name := "NormalizeBlock" + g.name
+	name, rounding := "NormalizeBlock"+g.name, ""
+	if g.bfloat16 {
+		rounding = "\n\t\t\tdst[i*16+j] = bf16.FromFloat32(dst[i*16+j]).Float32()"
+	}
 	g.function(name, "(dst, src *float32, sStride int, first, second, divisor float32)", fmt.Sprintf(`
 %[1]s scales a block of %[2]dx%[2]d on the way to consecutive memory.
 
 	for i := range %[2]d {
 		for j := range %[2]d {
-			dst[i*%[2]d+j] = float32(float32(src[i*sStride+j]*first)*second) / divisor
+			dst[i*%[2]d+j] = float32(float32(src[i*sStride+j]*first)*second) / divisor%[3]s
 		}
-	}`, name, g.width))
+	}`, name, g.width, rounding))
 	dst := g.arg("dst")
 	src, sStride := g.arg("src"), g.stride("sStride")
 	first, second, divisor := g.broadcast("first"), g.broadcast("second"), g.broadcast("divisor")
@@ -119,6 +122,9 @@ func (g *generator) normalize() {
 			g.VMULPS(at(src, j), first, y)
 			g.VMULPS(second, y, y)
 			g.VDIVPS(divisor, y, y)
+			if g.bfloat16 {
+				g.round(y)
+			}
 			g.VMOVUPS(y, at(dst, j))
 		}
 		g.ADDQ(sStride, src)
