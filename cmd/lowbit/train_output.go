@@ -16,7 +16,7 @@ import (
 // outFolder is where the curves go.
 type outFolder struct {
 	path string
-	made bool // by this command, so far in vain
+	made bool // by this command
 }
 
 func (c *trainCmd) outFolder() (*outFolder, error) {
@@ -47,6 +47,7 @@ func (c *trainCmd) outFolder() (*outFolder, error) {
 func (f *outFolder) csv() string  { return filepath.Join(f.path, "loss.csv") }
 func (f *outFolder) plot() string { return filepath.Join(f.path, "loss.png") }
 
+// removeIfUnused fails, as it should, where there are files in the folder.
 func (f *outFolder) removeIfUnused() {
 	if f.made {
 		os.Remove(f.path)
@@ -58,7 +59,6 @@ func (f *outFolder) write(runs []*trainRun) error {
 	if err := errors.Join(writeCurves(&table, runs), plotCurves(&image, runs)); err != nil {
 		return err
 	}
-	f.made = false
 	return errors.Join(writeWhole(f.csv(), table.Bytes()), writeWhole(f.plot(), image.Bytes()))
 }
 
