@@ -1,5 +1,5 @@
-// Command lowbit quantises, rounds and inspects safetensors files, and shows and checks the implementations of
-// lowbit's kernels.
+// Command lowbit compares optimizers by training a small model, steps them on safetensors files, quantises, rounds,
+// orthogonalises and inspects such files, and shows and checks the implementations of lowbit's kernels.
 package main
 
 import (
@@ -80,7 +80,7 @@ func (e *env) execute(args []string) error {
 func (e *env) parser(exit func(int)) (*kong.Kong, error) {
 	return kong.New(&commands{},
 		kong.Name("lowbit"),
-		kong.Description("Numerical kernels for training in low precision, on files of tensors."),
+		kong.Description("Optimizers and numerical kernels for training in low precision."),
 		kong.Writers(e.stdout, e.stderr),
 		kong.Exit(exit),
 		formatVars, orthogonalizeVars, trainVars,

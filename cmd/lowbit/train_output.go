@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,7 +16,7 @@ import (
 // outFolder is where the curves go.
 type outFolder struct {
 	path string
-	made bool // by this command, so far in vain
+	made bool // by this command
 }
 
 func (c *trainCmd) outFolder() (*outFolder, error) {
@@ -29,7 +31,7 @@ func (c *trainCmd) outFolder() (*outFolder, error) {
 	info, statErr := os.Stat(c.Out)
 	switch {
 	case statErr != nil:
-		return nil, fmt.Errorf("--out: %w", err)
+		return nil, err
 	case !info.IsDir():
 		return nil, badInput("--out: %s is not a folder", c.Out)
 	}
@@ -45,6 +47,7 @@ func (c *trainCmd) outFolder() (*outFolder, error) {
 func (f *outFolder) csv() string  { return filepath.Join(f.path, "loss.csv") }
 func (f *outFolder) plot() string { return filepath.Join(f.path, "loss.png") }
 
+// removeIfUnused fails, as it should, where there are files in the folder.
 func (f *outFolder) removeIfUnused() {
 	if f.made {
 		os.Remove(f.path)
@@ -52,32 +55,21 @@ func (f *outFolder) removeIfUnused() {
 }
 
 func (f *outFolder) write(runs []*trainRun) error {
-	if err := writeWhole(f.csv(), func(w io.Writer) error { return writeCurves(w, runs) }); err != nil {
+	var table, image bytes.Buffer
+	if err := errors.Join(writeCurves(&table, runs), plotCurves(&image, runs)); err != nil {
 		return err
 	}
-	f.made = false
-	return writeWhole(f.plot(), func(w io.Writer) error { return plotCurves(w, runs) })
+	return errors.Join(writeWhole(f.csv(), table.Bytes()), writeWhole(f.plot(), image.Bytes()))
 }
 
 // writeWhole writes a file that appears whole or not at all.
-func writeWhole(path string, write func(w io.Writer) error) error {
+func writeWhole(path string, data []byte) error {
 	temporary := filepath.Join(filepath.Dir(path), ".lowbit-"+rand.Text()+".tmp")
-	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-	if err != nil {
-		return err
-	}
-	err = write(f)
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		err = os.Rename(temporary, path)
-	}
-	if err != nil {
-		os.Remove(temporary)
+	defer os.Remove(temporary)
+	if err := os.WriteFile(temporary, data, 0o666); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	return nil
+	return os.Rename(temporary, path)
 }
 
 // writeCurves writes one line for each step of each run. Step 0 is the model before the first update.

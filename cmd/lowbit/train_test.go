@@ -223,6 +223,9 @@ func TestTrainRefuses(t *testing.T) {
 	store(t, at("plain"), nil, f32("w", numbers(3), 3))
 	store(t, at("broken"), map[string]string{trainKey: "{"}, f32("w", numbers(3), 3))
 	store(t, at("later"), map[string]string{trainKey: `{"version": 2}`}, f32("w", numbers(3), 3))
+	hollow := `{"version": 1, "optimizer": "adamw_8bit", "config": 5, "steps": 1, "held_out": [{"step": 0, "loss": 1}]}`
+	store(t, at("hollow"), map[string]string{trainKey: hollow}, f32("w", numbers(3), 3))
+	store(t, at("few"), map[string]string{trainKey: `{"version": 1, "step": 2, "steps": 2, "train_losses": [1]}`}, f32("w", numbers(3), 3))
 	altered := read(t, at("c"))
 	altered[len(altered)-40] ^= 1
 	require.NoError(t, os.WriteFile(at("altered"), altered, 0o666))
@@ -246,7 +249,7 @@ func TestTrainRefuses(t *testing.T) {
 		"--config and --optimizer exclude each other":          {"--config", at("config"), "--optimizer", "muon"},
 		"--config and --lr exclude each other":                 {"--config", at("config"), "--lr", "1"},
 		at("amsgrad") + `: optim: unknown key "amsgrad"`:       {"--config", at("amsgrad")},
-		at("absent") + ": no such file":                        {"--config", at("absent")},
+		at("absent"):                                           {"--config", at("absent")},
 		"unknown flag --device":                                {"--device", "cpu"},
 		"--corpus: lm: corpus":                                 {"--corpus", at("absent")},
 		"holds 5 bytes of text, want at least":                 {"--corpus", at("short")},
@@ -258,6 +261,9 @@ func TestTrainRefuses(t *testing.T) {
 		at("short") + " is not a folder":                       {"--out", at("short")},
 		at("plain") + ": the metadata has no lowbit.train":     {"--resume", at("plain")},
 		at("broken") + ": lowbit.train: ":                      {"--resume", at("broken")},
+		at("hollow") + ": lowbit.train: optim: got 5, want an": {"--resume", at("hollow")},
+		at("hollow") + ": the checkpoint's model is , this":    {"--resume", at("hollow"), "--lr", "1"},
+		at("few") + ": lowbit.train has 1 losses for step 2":   {"--resume", at("few")},
 		at("later") + ": lowbit.train has version 2, want 1":   {"--resume", at("later")},
 		at("short") + ": ":                                     {"--resume", at("short")},
 		at("altered") + ": the checksum does not match":        {"--resume", at("altered")},
