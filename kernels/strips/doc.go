@@ -38,7 +38,7 @@ const (
 	chainDepth = 256
 	// groupPanels and groupStrips are the panels of A, as deep as that, that stay in the
 	// second-level cache, and the strips of B that they are used for.
-	groupPanels = 16
+	groupPanels = 12
 	groupStrips = 16
 	// threadPieces is how many pieces a thread should find.
 	threadPieces = 4
