@@ -276,6 +276,9 @@ func (c MuonConfig) representation() string {
 	if c.momentumStorage() == store8bit {
 		name += fmt.Sprintf(" block %d", c.QuantBlockSize)
 	}
+	if c.sumsMomentum() {
+		name += " of summed gradients"
+	}
 	return name + c.Common.masterName()
 }
 

@@ -54,6 +54,7 @@ func TestOtherRepresentationsAreRefused(t *testing.T) {
 		`{"adam_8bit": true, "headroom": true}`:                                          "adam 8-bit block 128 with headroom",
 		`{"adam_4bit": true}`:                                                            "adam 4-bit block 128",
 		`{"type": "muon", "lr": 1}`:                                                      "muon float32",
+		`{"type": "muon", "lr": 1, "variant": "moonlight"}`:                              "muon float32 of summed gradients",
 		`{"type": "muon", "lr": 1, "momentum_dtype": "bfloat16"}`:                        "muon bfloat16",
 		`{"type": "muon", "lr": 1, "momentum_dtype": "8bit"}`:                            "muon 8bit block 128",
 		`{"type": "muon", "lr": 1, "momentum_dtype": "linear8", "quant_block_size": 32}`: "muon linear8 block 32",

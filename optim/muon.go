@@ -113,13 +113,13 @@ func (c MuonConfig) setMomentumScalars(s *kernels.MuonScalars, step int64) {
 	beta := c.Beta
 	s.OldMomentum, s.NewGradient, s.Divisor = float32(beta), float32(1-beta), 1
 	s.DirectionM = 1
-	switch c.Variant {
-	case "moonlight", "dion":
+	switch {
+	case c.sumsMomentum():
 		s.NewGradient = 1
 		if c.Nesterov {
 			s.DirectionM, s.DirectionG = float32(beta), 1
 		}
-	case "optax":
+	case c.Variant == "optax":
 		if c.Nesterov {
 			s.DirectionM = float32(beta / (1 - reference.Power(beta, step+1)))
 			s.DirectionG = float32((1 - beta) / (1 - reference.Power(beta, step)))
@@ -132,6 +132,9 @@ func (c MuonConfig) setMomentumScalars(s *kernels.MuonScalars, step int64) {
 		}
 	}
 }
+
+// sumsMomentum tells whether the momentum adds gradients, instead of averaging them.
+func (c MuonConfig) sumsMomentum() bool { return c.Variant == "moonlight" || c.Variant == "dion" }
 
 // updateScale makes updates of matrices of different shapes comparable.
 func (c MuonConfig) updateScale(p *parameter) float64 {
