@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/lowbit-go/lowbit/kernels/reference"
 )
@@ -62,6 +63,9 @@ func NewtonSchulz(dst, src Stack, plan *NewtonSchulzPlan, work []float32, limit 
 		}
 	} else if err := sameOrDisjoint(op, floatsSpan("dst", dst.Data), floatsSpan("src", src.Data)); err != nil {
 		return 0, err
+	}
+	if !(plan.Safety > 0 && plan.Safety <= math.MaxFloat32) {
+		return 0, fmt.Errorf("%s: the plan's safety is %v, want 1 or what Polynomials gives", op, plan.Safety)
 	}
 	if src.Count == 0 || src.Rows == 0 || src.Cols == 0 {
 		return 0, nil

@@ -59,6 +59,8 @@ func OpDequantize(book *codebook.Codebook) *Op[DequantizeFunc] {
 // that of the codebook value nearest to x/scale, the lower one at a midpoint. codes has
 // f.CodeBytes(len(x)) bytes and scales f.Scales(len(x)) numbers.
 //
+// A codebook without negative values, such as dynamic8u, codes them as its lowest value.
+//
 // A block of zeros has scale 0 and decodes to zeros. A block with a NaN or an infinity
 // is poisoned: its scale is NaN, and so is all that it decodes to; the result counts
 // such blocks. Others are not affected.

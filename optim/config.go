@@ -47,7 +47,8 @@ type Common struct {
 	Seed uint64 `json:"seed"`
 	// ParamGroups change settings for the parameters they name; later groups win.
 	ParamGroups []ParamGroup `json:"param_groups,omitempty"`
-	// OptimizerStateOffload is none, cpu or disk.
+	// OptimizerStateOffload is none, cpu or disk. This version keeps states in main memory: cpu is the same as none,
+	// and New refuses disk.
 	OptimizerStateOffload string `json:"optimizer_state_offload" want:"none|cpu|disk"`
 	// OptimizerStateOffloadDir is the directory for disk's scratch files.
 	OptimizerStateOffloadDir string `json:"optimizer_state_offload_dir,omitempty" want:"null or a directory"`

@@ -31,6 +31,9 @@ type Optimizer struct {
 // is not valid, a group that matches no parameter, and a parameter whose shape, role and
 // slices do not fit each other.
 func New(config Config, params []Param) (*Optimizer, error) {
+	if config == nil {
+		return nil, fmt.Errorf("optim: no configuration, want an AdamWConfig or a MuonConfig")
+	}
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
@@ -69,6 +72,9 @@ func New(config Config, params []Param) (*Optimizer, error) {
 	if o.common.Master == "split" && !split {
 		return nil, fmt.Errorf("optim: master: got split, want none where no parameter has bf16 weights")
 	}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
 	return o, nil
 }
 
@@ -79,6 +85,7 @@ type StepResult struct {
 	GradNorm float64 // the global norm before clipping; NaN where grad_clip_norm is null
 	Clip     float64 // what the gradients were multiplied by, 1 where they were not clipped
 	Skipped  bool    // the norm was not finite, and nothing changed
+	Updated  int64   // parameters that had gradients and were not left untouched
 
 	kernels.Counts          // of what was not finite, and of what was left untouched for it
 	SkippedParameters int64 // left untouched as a whole
@@ -120,6 +127,8 @@ func (o *Optimizer) Step() (StepResult, error) {
 		r.Add(counts)
 		if skipped {
 			r.SkippedParameters++
+		} else {
+			r.Updated++
 		}
 	}
 	o.dropSums()

@@ -18,9 +18,14 @@ type Param struct {
 	// Role is token_embedding, matrix, conv or vector. Empty means matrix for two axes or
 	// more, of which all but the last two are a stack of matrices, and vector otherwise. A
 	// conv is one matrix, [Shape[0], the rest].
+	//
+	// With adam_8bit a token_embedding keeps float32 moments; other AdamW configurations
+	// make no difference between roles. Muon steps every matrix, conv and token_embedding,
+	// and AdamW the vectors: send an embedding to AdamW by a group with optimizer adamw.
 	Role string
 	// InputAxis is the axis of a matrix that its input meets: 0 for [in, out], 1 for
-	// [out, in]. Muon scales its update by it. A conv is always [out, in].
+	// [out, in] as torch has them. Muon scales its update by it, whatever its variant. A conv
+	// is always [out, in].
 	InputAxis int
 	// StatePrecision is 8bit or fp32 (uint8 and int8, float32 are other names), or empty
 	// for what the group, the role and the configuration say, in this order.

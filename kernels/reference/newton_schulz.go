@@ -19,7 +19,8 @@ func (s Stack) Matrix(k int) Matrix {
 type NewtonSchulzPlan struct {
 	// Steps holds a, b, c of each step's polynomial a*x + b*x³ + c*x⁵.
 	Steps [][3]float32
-	// Safety divides the matrix beside its norm n: the divisor is Safety*n.
+	// Safety divides the matrix beside its norm n: the divisor is Safety*n. It is 1 for most
+	// polynomials, and never 0.
 	Safety float64
 	// Eps, in units of the input, is added to the divisor or, if EpsFloor, is the least
 	// that it can be.
