@@ -33,6 +33,11 @@ var (
 	}
 )
 
+// adamW4bitAVX2 serves every pair of formats, with either second moment.
+var adamW4bitAVX2 = [len(adamWPairs)][]Impl[AdamWFunc]{
+	avx2[AdamWFunc](adamWNibbles), avx2[AdamWFunc](adamWNibbles), avx2[AdamWFunc](adamWNibbles), avx2[AdamWFunc](adamWNibbles),
+}
+
 // number is a float32 or the bits of a bf16.
 type number interface{ float32 | uint16 }
 
@@ -123,7 +128,8 @@ func (step blocksStep[W, G]) run(t *AdamWTensors, s *AdamWScalars, work *adamWSc
 type adamWScratch struct {
 	numbers    [6192]float32
 	counts     [3]int64
-	w, g, m, v [adamWLargestBlock]float32 // of adamWByParts
+	w, g, m, v [adamWLargestBlock]float32 // of a part
+	scalars    AdamWScalars
 }
 
 var adamWWork = sync.Pool{New: func() any { return new(adamWScratch) }}
@@ -169,16 +175,78 @@ func (work *adamWScratch) step(t *AdamWTensors, s *AdamWScalars) Counts {
 		c = elementsStep[float32, float32, float32](amd64.AdamWF32WF32GF32AVX2).run(&wide, s)
 	}
 	r := &s.Rounding
-	if t.Low != nil {
-		race.Write(t.Weights.BF16)
-		race.Write(t.Low)
-		amd64.SplitAVX2(uint16s(t.Weights.BF16), t.Low, wide.Weights.F32)
-	} else {
-		narrowAVX2(t.Weights, wide.Weights, Stream{Seed: r.SeedW, Step: r.Step, First: t.First}, r.StochasticWeights)
-	}
+	storeAVX2(t, wide.Weights, r)
 	narrowAVX2(t.M.Floats, wide.M.Floats, Stream{Seed: r.SeedM, Step: r.Step, First: t.First}, r.StochasticMoments)
 	narrowAVX2(t.V.Floats, wide.V.Floats, Stream{Seed: r.SeedV, Step: r.Step, First: t.First}, r.StochasticMoments)
 	return c
+}
+
+// storeAVX2 stores the new weights.
+func storeAVX2(t *AdamWTensors, weights Floats, r *AdamWRounding) {
+	if t.Low == nil {
+		narrowAVX2(t.Weights, weights, Stream{Seed: r.SeedW, Step: r.Step, First: t.First}, r.StochasticWeights)
+		return
+	}
+	race.Write(t.Weights.BF16)
+	race.Write(t.Low)
+	amd64.SplitAVX2(uint16s(t.Weights.BF16), t.Low, weights.F32)
+}
+
+// adamWNibbles steps parts that fit the first-level cache, decoded to float32. What is not
+// finite is left to the reference, block by block.
+func adamWNibbles(t AdamWTensors, s *AdamWScalars) (c Counts) {
+	f := t.M.Format
+	if s.Optax || f.Block > adamWLargestBlock || !wholeBytes(f, t.Weights.Len()) {
+		return reference.AdamW(t, s)
+	}
+	size := adamWLargestBlock / f.Block * f.Block
+	work := adamWWork.Get().(*adamWScratch)
+	for lo := 0; lo < t.Weights.Len(); lo += size {
+		part := t.Slice(lo, lo+min(size, t.Weights.Len()-lo))
+		if !work.stepNibbles(&part, s) {
+			c.Add(reference.AdamW(part, s))
+		}
+	}
+	adamWWork.Put(work)
+	return c
+}
+
+// stepNibbles reports whether all was finite; else nothing has changed.
+func (work *adamWScratch) stepNibbles(t *AdamWTensors, s *AdamWScalars) bool {
+	n := t.Weights.Len()
+	wide := AdamWTensors{Weights: Floats{F32: work.w[:n]}, Gradients: widenAVX2To(work.g[:], t.Gradients)}
+	switch {
+	case t.Low != nil:
+		race.Read(t.Low)
+		amd64.JoinAVX2(wide.Weights.F32, uint16s(t.Weights.BF16), t.Low)
+	case t.Weights.BF16 != nil:
+		widenAVX2(wide.Weights.F32, t.Weights.BF16)
+	default:
+		copy(wide.Weights.F32, t.Weights.F32)
+	}
+	wide.M.F32, wide.V.F32 = work.m[:n], work.v[:n]
+	dequantize4AVX2(wide.M.F32, t.M.Codes, t.M.Scales, t.M.Format)
+	work.scalars = *s
+	work.scalars.SkipNonFinite = false
+	if t.V.Factored() {
+		t.V.Product(wide.V.F32, t.First)
+		work.scalars.Beta2, work.scalars.OneMinusBeta2 = 1, 0 // v is new already
+	} else {
+		dequantize4AVX2(wide.V.F32, t.V.Codes, t.V.Scales, t.V.Format)
+	}
+	if elementsStep[float32, float32, float32](amd64.AdamWF32WF32GF32AVX2).run(&wide, &work.scalars).NonFinite > 0 {
+		return false
+	}
+	if t.Weights.F32 != nil {
+		copy(t.Weights.F32, wide.Weights.F32)
+	} else {
+		storeAVX2(t, wide.Weights, &s.Rounding)
+	}
+	quantize4AVX2(t.M.Codes, t.M.Scales, wide.M.F32, t.M.Format)
+	if !t.V.Factored() {
+		quantize4AVX2(t.V.Codes, t.V.Scales, wide.V.F32, t.V.Format)
+	}
+	return true
 }
 
 // widenAVX2To is x in float32, in the memory of scratch if x is bf16.

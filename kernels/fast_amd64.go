@@ -36,6 +36,9 @@ var fast = implementations{
 	adamWBF16:    adamWBF16AVX2,
 	adamW8bit:    adamW8bitAVX2,
 
+	adamW4bit:     adamW4bitAVX2,
+	adamWFactored: adamW4bitAVX2,
+
 	gemmFloat32: avx2[GemmFunc](stripsAVX2.Gemm),
 	syrkFloat32: avx2[SyrkFunc](stripsAVX2.Syrk),
 

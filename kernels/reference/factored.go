@@ -55,6 +55,19 @@ func NormalizeRow(normalized, row []float32) {
 	}
 }
 
+// Product sets dst to the factors' products, the second moments of the elements from
+// first on.
+func (m Moment) Product(dst []float32, first int64) {
+	cols := len(m.Col)
+	row, col := int(first/int64(cols)), int(first%int64(cols))
+	for i := range dst {
+		dst[i] = m.Row[row] * m.Col[col]
+		if col++; col == cols {
+			row, col = row+1, 0
+		}
+	}
+}
+
 // Accumulate adds a gradient to a bf16 sum, each result rounded to nearest.
 func Accumulate(sum Floats, g Floats) {
 	for i := range sum.Len() {
