@@ -3,7 +3,6 @@
 package amd64_test
 
 import (
-	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -73,28 +72,12 @@ func TestQuantize4RandomBlocks(t *testing.T) {
 	}
 }
 
-// TestQuantize4EveryPattern covers all numbers from -1 to 1.
 func TestQuantize4EveryPattern(t *testing.T) {
 	cputest.Need(t, avx2)
-	const block = 1 << 16
-	x, codes, scales := make([]float32, block), make([]uint8, block/2), make([]float32, 1)
+	codes, scales := make([]uint8, patternBlock/2), make([]float32, 1)
 	for _, book := range books4 {
-		f := reference.Format{Codebook: book, Block: block}
-		for sign := range uint32(2) {
-			for bits := uint64(0); bits <= 0x3f800000; {
-				x[0] = 1
-				for i := 1; i < block; i++ {
-					x[i] = math.Float32frombits(sign<<31 | uint32(min(bits, 0x3f800000)))
-					bits += stride()
-				}
-				quantize4(codes, scales, x, f)
-				for i, v := range x {
-					if got, want := f.Get(codes, i), book.Encode(v); got != want {
-						t.Fatalf("%s: %08x has code %d, want %d", book.Name(), math.Float32bits(v), got, want)
-					}
-				}
-			}
-		}
+		f := reference.Format{Codebook: book, Block: patternBlock}
+		everyPattern(t, book, func(x []float32) { quantize4(codes, scales, x, f) }, func(i int) uint8 { return f.Get(codes, i) })
 	}
 }
 

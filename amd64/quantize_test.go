@@ -169,24 +169,40 @@ func TestQuantizeRandomBlocks(t *testing.T) {
 	}
 }
 
-// TestQuantizeEveryPattern covers all numbers from -1 to 1.
 func TestQuantizeEveryPattern(t *testing.T) {
 	cputest.Need(t, avx2)
-	const block = 1 << 16
-	x, codes, scales := make([]float32, block), make([]uint8, block), make([]float32, 1)
+	codes, scales := make([]uint8, patternBlock), make([]float32, 1)
 	for _, book := range books8 {
-		for sign := range uint32(2) {
-			for bits := uint64(0); bits <= 0x3f800000; {
-				x[0] = 1
-				for i := 1; i < block; i++ {
-					x[i] = math.Float32frombits(sign<<31 | uint32(min(bits, 0x3f800000)))
-					bits += stride()
+		everyPattern(t, book, func(x []float32) {
+			amd64.QuantizeAVX2(codes, scales, x, len(x), 1, book.Cells())
+		}, func(i int) uint8 { return codes[i] })
+	}
+}
+
+const patternBlock = 1 << 12
+
+// everyPattern quantises all numbers from 0 to 1, then to -1, in blocks that begin with 1.
+func everyPattern(t *testing.T, book *codebook.Codebook, quantize func(x []float32), code func(i int) uint8) {
+	t.Helper()
+	x, thresholds := make([]float32, patternBlock), book.Thresholds()
+	for sign := range uint32(2) {
+		below := 0 // thresholds below the last number
+		for bits := uint64(0); bits <= 0x3f800000; {
+			x[0] = 1
+			for i := 1; i < len(x); i++ {
+				x[i] = math.Float32frombits(sign<<31 | uint32(min(bits, 0x3f800000)))
+				bits += stride()
+			}
+			quantize(x)
+			for i, v := range x[1:] {
+				for below < 255 && thresholds[below] < v {
+					below++
 				}
-				amd64.QuantizeAVX2(codes, scales, x, block, 1, book.Cells())
-				for i, v := range x {
-					if want := book.Encode(v); codes[i] != want {
-						t.Fatalf("%s: %08x has code %d, want %d", book.Name(), math.Float32bits(v), codes[i], want)
-					}
+				for below > 0 && !(thresholds[below-1] < v) {
+					below--
+				}
+				if want := book.Codes()[below]; code(i+1) != want {
+					t.Fatalf("%s: %08x has code %d, want %d", book.Name(), math.Float32bits(v), code(i+1), want)
 				}
 			}
 		}
