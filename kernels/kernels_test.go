@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/lowbit-go/lowbit/bf16"
 	"github.com/lowbit-go/lowbit/codebook"
 	"github.com/lowbit-go/lowbit/kernels"
 	"github.com/lowbit-go/lowbit/kernels/reference"
@@ -19,33 +18,6 @@ func normal(n int, seed uint64) []float32 {
 		x[i] = float32(rng.NormFloat64())
 	}
 	return x
-}
-
-// TestHotPathsAllocateNothing covers a call on one goroutine and one that splits.
-func TestHotPathsAllocateNothing(t *testing.T) {
-	for _, n := range []int{128, 100_000} {
-		x, y := normal(n, 1), make([]float32, n)
-		narrow := make([]bf16.BF16, n)
-		f := kernels.Format{Codebook: codebook.Dynamic8(), Block: 128}
-		u := kernels.Format{Codebook: codebook.Dynamic8Unsigned(), Block: 128}
-		moment := func(f kernels.Format) kernels.Moment {
-			return kernels.Moment{Codes: make([]uint8, f.CodeBytes(n)), Scales: make([]float32, f.Scales(n)), Format: f}
-		}
-		m, v := moment(f), moment(u)
-		tensors := &kernels.AdamWTensors{Weights: kernels.Float32s(y), Gradients: kernels.Float32s(x), M: m, V: v}
-		scalars := kernels.AdamWHyper{LR: 1e-3, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, Step: 1, GradScale: 1}.Scalars()
-		for name, call := range map[string]func(){
-			"quantize":   func() { _, _ = kernels.Quantize(m.Codes, m.Scales, x, f) },
-			"dequantize": func() { _ = kernels.Dequantize(y, m.Codes, m.Scales, f) },
-			"round":      func() { _ = kernels.Round(narrow, x) },
-			"widen":      func() { _ = kernels.Widen(y, narrow) },
-			"absmax":     func() { kernels.Absmax(x) },
-			"norm":       func() { kernels.Norm(kernels.Float32s(x)) },
-			"adamw":      func() { _, _ = kernels.AdamW(tensors, &scalars) },
-		} {
-			require.Zerof(t, testing.AllocsPerRun(20, call), "%s of %d elements", name, n)
-		}
-	}
 }
 
 func TestAnyNumberOfThreadsGivesTheSameBits(t *testing.T) {
