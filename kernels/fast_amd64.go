@@ -75,8 +75,10 @@ func dequantizeAVX2(dst []float32, codes []uint8, scales []float32, f Format) {
 	amd64.DequantizeAVX2(dst, codes, scales, f.Block, f.Codebook.Table())
 }
 
+// quantize4AVX2 takes a block for zeros where all of its numbers are, not where its scale
+// is, which a divisor above 1 can round to zero.
 func quantize4AVX2(codes []uint8, scales, x []float32, f Format) (poisoned int) {
-	if !wholeBytes(f, len(x)) {
+	if !wholeBytes(f, len(x)) || f.ScaleDivisor() > 1 {
 		return reference.Quantize(codes, scales, x, f)
 	}
 	race.Write(codes)
