@@ -115,6 +115,9 @@ var adamWSplit = split(func(a *adamWArgs, lo, hi int) Counts {
 func checkAdamW(t *AdamWTensors) error {
 	const op = "adamw"
 	n := t.Weights.Len()
+	if err := checkFirst(op, t.First); err != nil {
+		return err
+	}
 	if err := checkWeights(op, t.Weights, t.Low); err != nil {
 		return err
 	}
@@ -175,12 +178,12 @@ func checkSecondMoment(t *AdamWTensors, n int) error {
 		if v.Quantized() || v.Floats.Len() != 0 {
 			return fmt.Errorf("adamw: the second moment has factors and elements, want one of them")
 		}
-		if !m.Quantized() {
-			return fmt.Errorf("adamw: a factored second moment needs a quantised first moment, found numbers")
+		if !m.Quantized() || m.Format.Codebook.Bits() != 4 {
+			return fmt.Errorf("adamw: a factored second moment needs a first moment of 4-bit codes")
 		}
 		rows, cols := int64(len(v.Row)), int64(len(v.Col))
-		if t.First < 0 || t.First+int64(n) > rows*cols {
-			return fmt.Errorf("adamw: elements %d to %d are outside of the %dx%d factors", t.First, t.First+int64(n), rows, cols)
+		if t.First > rows*cols-int64(n) {
+			return fmt.Errorf("adamw: %d elements from %d on are outside of the %dx%d factors", n, t.First, rows, cols)
 		}
 		return nil
 	}

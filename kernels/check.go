@@ -9,6 +9,14 @@ func lengthError(op, slice string, found, want int, why string) error {
 	return fmt.Errorf("%s: %s has length %d, want %d %s", op, slice, found, want, why)
 }
 
+// checkFirst refuses a negative position in a parameter.
+func checkFirst(op string, first int64) error {
+	if first < 0 {
+		return fmt.Errorf("%s: the first element's position is %d, want 0 or more", op, first)
+	}
+	return nil
+}
+
 // span is the memory of a slice.
 type span struct {
 	name   string
@@ -34,12 +42,4 @@ func disjoint(op string, spans ...span) error {
 		}
 	}
 	return nil
-}
-
-// sameOrDisjoint lets dst be src itself, and refuses any other overlap.
-func sameOrDisjoint(op string, dst, src span) error {
-	if dst.lo == src.lo && dst.hi == src.hi {
-		return nil
-	}
-	return disjoint(op, dst, src)
 }

@@ -53,6 +53,10 @@ func AdamWFactored(t *AdamWTensors, row, col []float32, s *AdamWScalars, limit .
 	if err := checkFloats("adamw", "gradients", t.Gradients, rows*cols); err != nil {
 		return Counts{}, false, err
 	}
+	if err := disjoint("adamw", spanOf("row factors", row), spanOf("column factors", col), floatsSpan("weights", t.Weights),
+		floatsSpan("gradients", t.Gradients), spanOf("first moment scales", t.M.Scales)); err != nil {
+		return Counts{}, false, err
+	}
 	if rows*cols == 0 {
 		return Counts{}, false, nil
 	}

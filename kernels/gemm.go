@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/lowbit-go/lowbit/kernels/reference"
 )
@@ -111,6 +112,9 @@ func checkMatrix(op, name string, m Matrix) error {
 	}
 	if m.Data.F32 != nil && m.Data.BF16 != nil {
 		return fmt.Errorf("%s: %s is given in float32 and in bf16, want one of them", op, name)
+	}
+	if m.Rows > 0 && m.Stride > 0 && m.Rows-1 > (math.MaxInt-m.Cols)/m.Stride {
+		return fmt.Errorf("%s: %s is %dx%d with stride %d, which no memory holds", op, name, m.Rows, m.Cols, m.Stride)
 	}
 	if need := matrixLen(m); m.Data.Len() < need {
 		return lengthError(op, name, m.Data.Len(), need, fmt.Sprintf("or more for %dx%d with stride %d", m.Rows, m.Cols, m.Stride))

@@ -115,6 +115,9 @@ func MuonUpdate(t *MuonTensors, s *MuonScalars, limit ...Threads) error {
 }
 
 func checkMomentum(op string, t *MuonTensors, n int) error {
+	if err := checkFirst(op, t.First); err != nil {
+		return err
+	}
 	if err := checkFloats(op, "gradients", t.Gradients, n); err != nil {
 		return err
 	}

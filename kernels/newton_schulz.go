@@ -57,11 +57,17 @@ func NewtonSchulz(dst, src Stack, plan *NewtonSchulzPlan, work []float32, limit 
 	if need := plan.WorkSize(src.Rows, src.Cols); int64(len(work)) < need {
 		return 0, fmt.Errorf("%s: work has length %d, want %d or more", op, len(work), need)
 	}
-	if dst.Data.BF16 == nil != (src.Data.BF16 == nil) {
-		if err := disjoint(op, floatsSpan("dst", dst.Data), floatsSpan("src", src.Data)); err != nil {
+	to, from := floatsSpan("dst", dst.Data), floatsSpan("src", src.Data)
+	inPlace := dst.Stride == src.Stride && dst.Step == src.Step && to.lo == from.lo && to.hi == from.hi
+	if !inPlace {
+		if err := disjoint(op, to, from); err != nil {
 			return 0, err
 		}
-	} else if err := sameOrDisjoint(op, floatsSpan("dst", dst.Data), floatsSpan("src", src.Data)); err != nil {
+	}
+	if err := disjoint(op, spanOf("work", work), to); err != nil {
+		return 0, err
+	}
+	if err := disjoint(op, spanOf("work", work), from); err != nil {
 		return 0, err
 	}
 	if !(plan.Safety > 0 && plan.Safety <= math.MaxFloat32) {
@@ -91,6 +97,9 @@ func checkStack(op, name string, s Stack) error {
 	size := matrixLen(matrix)
 	if s.Count > 1 && s.Step < size {
 		return fmt.Errorf("%s: the matrices of %s are %d apart, want %d or more", op, name, s.Step, size)
+	}
+	if s.Step > 0 && s.Count-1 > (math.MaxInt-size)/s.Step {
+		return fmt.Errorf("%s: %s has %d matrices that are %d apart, which no memory holds", op, name, s.Count, s.Step)
 	}
 	if need := (s.Count-1)*s.Step + size; s.Data.Len() < need {
 		return lengthError(op, name, s.Data.Len(), need, fmt.Sprintf("or more for %d matrices", s.Count))

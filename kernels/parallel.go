@@ -7,8 +7,11 @@ import (
 	"github.com/lowbit-go/lowbit/internal/workers"
 )
 
-// Threads limits the goroutines of a call. Zero and below mean GOMAXPROCS.
+// Threads limits the goroutines of a call. Zero and below mean GOMAXPROCS; more than
+// mostThreads are not used.
 type Threads int
+
+const mostThreads = 1024
 
 // pieceElements is how many elements a goroutine takes at a time. It bounds one call of
 // an assembly function, which cannot be preempted, to about 100 µs, and keeps small
@@ -46,7 +49,7 @@ func (s *splitter[A]) run(args A, n, align int, limit []Threads) Counts {
 func threads(limit []Threads) int {
 	for _, l := range limit {
 		if l > 0 {
-			return int(l)
+			return min(int(l), mostThreads)
 		}
 	}
 	return runtime.GOMAXPROCS(0)

@@ -35,6 +35,9 @@ func Truncate[B ~uint16](dst []B, src []float32, limit ...Threads) error {
 // parameter gets the same bits however it is split. dst has the length of src.
 func Stochastic[B ~uint16](dst []B, src []float32, s Stream, limit ...Threads) error {
 	narrow := bf16Slice(dst)
+	if err := checkFirst("bf16_stochastic", s.First); err != nil {
+		return err
+	}
 	if err := checkConversion("bf16_stochastic", spanOf("dst", narrow), len(narrow), spanOf("src", src), len(src)); err != nil {
 		return err
 	}

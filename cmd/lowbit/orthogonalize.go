@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 
@@ -116,8 +115,8 @@ func (c *orthogonalizeCmd) orthogonalize(e *env, o *output, t tensorfile.Tensor,
 		return nil
 	}
 	size := t.Shape[rank-2] * t.Shape[rank-1]
-	if size > math.MaxInt/4 {
-		return badInput("%s: tensor %.100q has matrices of %d elements, which is more than this machine addresses", o.in.Path, t.Name, size)
+	if size > mostInMemory {
+		return badInput("%s: tensor %.100q has matrices of %d elements, want at most %d, which have to fit into memory", o.in.Path, t.Name, size, int64(mostInMemory))
 	}
 	rows, cols := int(t.Shape[rank-2]), int(t.Shape[rank-1])
 	r.Matrices = t.Elements() / size

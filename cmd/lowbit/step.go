@@ -148,12 +148,16 @@ func inputAxis(config optim.Config) int {
 	return 0
 }
 
+// mostInMemory is the number of elements of a tensor or matrix that is not worked on in
+// pieces.
+const mostInMemory = min(1<<33, math.MaxInt/8)
+
 // readValues reads a whole F32, BF16 or F16 tensor, the last as float32.
 func readValues(f *tensorfile.File, t tensorfile.Tensor) (v values, err error) {
 	n := t.Elements()
 	switch {
-	case n > math.MaxInt/4:
-		return v, badInput("%s: tensor %.100q has %d elements, which is more than this machine addresses", f.Path, t.Name, n)
+	case n > mostInMemory:
+		return v, badInput("%s: tensor %.100q has %d elements, want at most %d, which have to fit into memory", f.Path, t.Name, n, int64(mostInMemory))
 	case t.DType == "BF16":
 		v.narrow = make([]uint16, n)
 		return v, f.ReadUint16(t, v.narrow, 0)

@@ -74,7 +74,7 @@ func (r *trainRun) loss() float64 {
 // train takes the steps that are left, until an interrupt or a loss that is not finite.
 func (r *trainRun) train(ctx context.Context, bar *progress) error {
 	bar.describe(r.name)
-	if r.done() == 0 {
+	if len(r.HeldOut) == 0 {
 		if err := r.measure(); err != nil {
 			return err
 		}
