@@ -210,7 +210,7 @@ func split(t kernels.AdamWTensors, i int, master float32) {
 
 // storeBlock writes the block of a moment that begins at element lo of n.
 func storeBlock(m kernels.Moment, lo int, x []float32, n int) {
-	s := newSearch(m.Format.Codebook)
+	s := searchOf(m.Format.Codebook)
 	scale, codes, _ := s.encode(x, m.Format.Headroom)
 	m.Scales[lo/m.Format.Block] = scale
 	if m.Format.Codebook.Bits() == 8 {

@@ -3,6 +3,7 @@ package fuzz
 import (
 	"fmt"
 	"math"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -101,6 +102,25 @@ type search struct {
 	book       *codebook.Codebook
 	codes      []uint8 // of the values in increasing order
 	thresholds []float32
+}
+
+// searches keeps the searches of the last codebooks, which every block asks for.
+var searches struct {
+	sync.Mutex
+	of map[*codebook.Codebook]*search
+}
+
+func searchOf(book *codebook.Codebook) *search {
+	searches.Lock()
+	defer searches.Unlock()
+	if s := searches.of[book]; s != nil {
+		return s
+	}
+	if len(searches.of) > 100 || searches.of == nil {
+		searches.of = map[*codebook.Codebook]*search{}
+	}
+	searches.of[book] = newSearch(book)
+	return searches.of[book]
 }
 
 func newSearch(book *codebook.Codebook) *search {

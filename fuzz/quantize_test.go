@@ -13,7 +13,7 @@ import (
 
 func (q *quantizeInput) properties(t *testing.T, in *input) {
 	n, f := len(q.x), q.f
-	s := newSearch(f.Codebook)
+	s := searchOf(f.Codebook)
 	codes, scales, poisoned := quantized(t, q.x, f)
 	single := unpacked(codes, f)
 	wantPoisoned := int64(0)
@@ -139,7 +139,7 @@ func (d *dequantizeInput) properties(t *testing.T, in *input) {
 func TestEveryValueKeepsItsCode(t *testing.T) {
 	for _, book := range codebook.All() {
 		for exponent := -100; exponent <= 120; exponent += 20 {
-			s := newSearch(book)
+			s := searchOf(book)
 			x := make([]float32, len(s.codes))
 			for i, code := range s.codes {
 				x[i] = float32(book.Values()[code]) * pow2(exponent)
