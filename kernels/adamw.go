@@ -124,7 +124,7 @@ func checkAdamW(t *AdamWTensors) error {
 	if err := checkFloats(op, "gradients", t.Gradients, n); err != nil {
 		return err
 	}
-	if err := checkMoment("first moment", "adamw first moment", t.M, n); err != nil {
+	if err := checkMoment(op, "first moment", "adamw first moment", t.M, n); err != nil {
 		return err
 	}
 	if err := checkSecondMoment(t, n); err != nil {
@@ -162,14 +162,16 @@ func checkFloats(op, name string, f Floats, n int) error {
 	return nil
 }
 
-func checkMoment(name, opName string, m Moment, n int) error {
+// checkMoment takes the operation and the name also as one string, which is not put
+// together on every call.
+func checkMoment(op, name, opName string, m Moment, n int) error {
 	if m.Quantized() {
 		if m.Floats.Len() != 0 {
 			return fmt.Errorf("%s has codes and numbers, want one of them", opName)
 		}
 		return checkFormat(opName, m.Codes, m.Scales, n, m.Format)
 	}
-	return checkFloats("adamw", name, m.Floats, n)
+	return checkFloats(op, name, m.Floats, n)
 }
 
 func checkSecondMoment(t *AdamWTensors, n int) error {
@@ -187,7 +189,7 @@ func checkSecondMoment(t *AdamWTensors, n int) error {
 		}
 		return nil
 	}
-	if err := checkMoment("second moment", "adamw second moment", *v, n); err != nil {
+	if err := checkMoment("adamw", "second moment", "adamw second moment", *v, n); err != nil {
 		return err
 	}
 	switch {

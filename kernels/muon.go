@@ -127,7 +127,7 @@ func checkMomentum(op string, t *MuonTensors, n int) error {
 	if t.Momentum.Quantized() && t.Momentum.Format.Codebook.Bits() != 8 {
 		return fmt.Errorf("%s: the momentum has codes of %d bits, want 8", op, t.Momentum.Format.Codebook.Bits())
 	}
-	return checkMoment("momentum", "muon momentum", t.Momentum, n)
+	return checkMoment(op, "momentum", "muon momentum", t.Momentum, n)
 }
 
 func muonAlign(t *MuonTensors) int {
