@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/mmcloughlin/avo/ir"
@@ -8,9 +9,9 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// compile is avo's pass.Compile with two changes: functions use no more than 16 registers
-// of a kind, since the others are encoded by AVX-512 only, and avo learns that a vector
-// instruction clears what it does not write of its output.
+// compile is avo's pass.Compile with two changes: functions without AVX-512 use no more than
+// 16 registers of a kind, since the others are encoded by it only, and avo learns that a
+// vector instruction clears what it does not write of its output.
 var compile = pass.Concat(
 	pass.Verify,
 	pass.FunctionPass(pass.PruneJumpToFollowingLabel),
@@ -40,11 +41,15 @@ func clearUpperOutputs(i *ir.Instruction) error {
 
 func allocate(fn *ir.Function) error {
 	allocators := map[reg.Kind]*pass.Allocator{}
+	registers := 16
+	if slices.ContainsFunc(fn.Instructions(), needsAVX512) {
+		registers = 32
+	}
 	for _, i := range fn.Instructions() {
 		for _, r := range i.Registers() {
 			kind := r.Kind()
 			if allocators[kind] == nil {
-				a, err := newAllocator(kind)
+				a, err := newAllocator(kind, registers)
 				if err != nil {
 					return err
 				}
@@ -73,10 +78,14 @@ func allocate(fn *ir.Function) error {
 	return nil
 }
 
-func newAllocator(kind reg.Kind) (*pass.Allocator, error) {
+func needsAVX512(i *ir.Instruction) bool {
+	return slices.ContainsFunc(i.ISA, func(set string) bool { return strings.HasPrefix(set, "AVX512") })
+}
+
+func newAllocator(kind reg.Kind, n int) (*pass.Allocator, error) {
 	var registers, last []reg.Physical
 	for _, r := range reg.FamilyOfKind(kind).Registers() {
-		if r.PhysicalIndex() < 16 {
+		if int(r.PhysicalIndex()) < n {
 			registers = append(registers, r)
 		}
 		if r.Info()&reg.BasePointer != 0 {

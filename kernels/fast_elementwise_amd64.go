@@ -1,0 +1,66 @@
+//go:build !purego
+
+package kernels
+
+import (
+	"unsafe"
+
+	"github.com/lowbit-go/lowbit/amd64"
+	"github.com/lowbit-go/lowbit/bf16"
+	"github.com/lowbit-go/lowbit/internal/race"
+)
+
+func uint16s(x []bf16.BF16) []uint16 {
+	return unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(x))), len(x))
+}
+
+func roundAVX2(dst []bf16.BF16, src []float32) {
+	race.Write(dst)
+	race.Read(src)
+	amd64.RoundAVX2(uint16s(dst), src)
+}
+
+func truncateAVX2(dst []bf16.BF16, src []float32) {
+	race.Write(dst)
+	race.Read(src)
+	amd64.TruncateAVX2(uint16s(dst), src)
+}
+
+func stochasticAVX2(dst []bf16.BF16, src []float32, s Stream) {
+	race.Write(dst)
+	race.Read(src)
+	amd64.StochasticAVX2(uint16s(dst), src, s.Seed, s.Step, uint64(s.First))
+}
+
+func widenAVX2(dst []float32, src []bf16.BF16) {
+	race.Write(dst)
+	race.Read(src)
+	amd64.WidenAVX2(dst, uint16s(src))
+}
+
+func absmaxAVX2(x []float32) float32 {
+	race.Read(x)
+	return amd64.AbsmaxAVX2(x)
+}
+
+func normFloat32AVX2(sums []float64, x Floats) {
+	race.Write(sums)
+	race.Read(x.F32)
+	amd64.SumSquaresAVX2(sums, x.F32)
+}
+
+func normBF16AVX2(sums []float64, x Floats) {
+	race.Write(sums)
+	race.Read(x.BF16)
+	amd64.SumSquaresBF16AVX2(sums, uint16s(x.BF16))
+}
+
+func scaleFloat32AVX2(x Floats, factor float32) {
+	race.Write(x.F32)
+	amd64.ScaleAVX2(x.F32, factor)
+}
+
+func scaleBF16AVX2(x Floats, factor float32) {
+	race.Write(x.BF16)
+	amd64.ScaleBF16AVX2(uint16s(x.BF16), factor)
+}

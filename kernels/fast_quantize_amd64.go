@@ -1,0 +1,57 @@
+//go:build !purego
+
+package kernels
+
+import (
+	"github.com/lowbit-go/lowbit/amd64"
+	"github.com/lowbit-go/lowbit/codebook"
+	"github.com/lowbit-go/lowbit/internal/race"
+	"github.com/lowbit-go/lowbit/kernels/reference"
+)
+
+// quantizeAVX2 searches in cells, which all tables have but those whose codes do not
+// increase with their values or whose thresholds are too close.
+func quantizeAVX2(codes []uint8, scales, x []float32, f Format) (poisoned int) {
+	cells := f.Codebook.Cells()
+	if cells == nil {
+		return reference.Quantize(codes, scales, x, f)
+	}
+	race.Write(codes)
+	race.Write(scales)
+	race.Read(x)
+	return amd64.QuantizeAVX2(codes, scales, x, f.Block, f.ScaleDivisor(), cells)
+}
+
+func dequantizeAVX2(dst []float32, codes []uint8, scales []float32, f Format) {
+	race.Write(dst)
+	race.Read(codes)
+	race.Read(scales)
+	amd64.DequantizeAVX2(dst, codes, scales, f.Block, f.Codebook.Table())
+}
+
+// quantize4AVX2 takes a block for zeros where all of its numbers are, not where its scale
+// is, which a divisor above 1 can round to zero.
+func quantize4AVX2(codes []uint8, scales, x []float32, f Format) (poisoned int) {
+	if !wholeBytes(f, len(x)) || f.ScaleDivisor() > 1 {
+		return reference.Quantize(codes, scales, x, f)
+	}
+	race.Write(codes)
+	race.Write(scales)
+	race.Read(x)
+	book := f.Codebook
+	return amd64.Quantize4AVX2(codes, scales, x, f.Block, f.ScaleDivisor(), book.Thresholds(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
+}
+
+func dequantize4AVX2(dst []float32, codes []uint8, scales []float32, f Format) {
+	if !wholeBytes(f, len(dst)) {
+		reference.Dequantize(dst, codes, scales, f)
+		return
+	}
+	race.Write(dst)
+	race.Read(codes)
+	race.Read(scales)
+	amd64.Dequantize4AVX2(dst, codes, scales, f.Block, f.Codebook.Table(), f.Nibble == codebook.HighFirst)
+}
+
+// wholeBytes tells whether every block of 4-bit codes begins with a byte.
+func wholeBytes(f Format, n int) bool { return f.Block%2 == 0 || f.Block >= n }
