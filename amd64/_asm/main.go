@@ -25,6 +25,8 @@ var files = []struct {
 	{"adamw_float32_avx2", adamWFloat32AVX2},
 	{"adamw_bf16_avx2", adamWBF16AVX2},
 	{"adamw_8bit_avx2", adamW8bitAVX2},
+	{"stream_avx2", streamAVX2},
+	{"stream_avx512", streamAVX512},
 }
 
 func main() {

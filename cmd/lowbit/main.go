@@ -30,6 +30,7 @@ type commands struct {
 	Inspect       inspectCmd       `cmd:"" help:"List a file's tensors and their formats, and their errors against its source."`
 	Info          infoCmd          `cmd:"" help:"Show the processor's features and the implementation that each operation uses."`
 	Verify        verifyCmd        `cmd:"" help:"Check every implementation that this machine can run against the reference."`
+	Bench         benchCmd         `cmd:"" help:"Measure every implementation that this machine can run against its limits."`
 }
 
 func main() {
