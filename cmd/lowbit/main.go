@@ -30,6 +30,8 @@ type commands struct {
 	Inspect       inspectCmd       `cmd:"" help:"List a file's tensors and their formats, and their errors against its source."`
 	Info          infoCmd          `cmd:"" help:"Show the processor's features and the implementation that each operation uses."`
 	Verify        verifyCmd        `cmd:"" help:"Check every implementation that this machine can run against the reference."`
+
+	Version kong.VersionFlag `help:"Print the version."`
 }
 
 func main() {
@@ -83,7 +85,7 @@ func (e *env) parser(exit func(int)) (*kong.Kong, error) {
 		kong.Description("Optimizers and numerical kernels for training in low precision."),
 		kong.Writers(e.stdout, e.stderr),
 		kong.Exit(exit),
-		formatVars, orthogonalizeVars, trainVars,
+		formatVars, orthogonalizeVars, trainVars, kong.Vars{"version": version()},
 	)
 }
 
