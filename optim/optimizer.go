@@ -31,6 +31,7 @@ type Optimizer struct {
 // is not valid, a group that matches no parameter, and a parameter whose shape, role and
 // slices do not fit each other.
 func New(config Config, params []Param) (*Optimizer, error) {
+	config = plain(config)
 	if config == nil {
 		return nil, fmt.Errorf("optim: no configuration, want an AdamWConfig or a MuonConfig")
 	}
@@ -76,6 +77,23 @@ func New(config Config, params []Param) (*Optimizer, error) {
 		return nil, err
 	}
 	return o, nil
+}
+
+// plain is the configuration that a pointer to one has now.
+func plain(config Config) Config {
+	switch c := config.(type) {
+	case *AdamWConfig:
+		if c == nil {
+			return nil
+		}
+		return *c
+	case *MuonConfig:
+		if c == nil {
+			return nil
+		}
+		return *c
+	}
+	return config
 }
 
 // StepResult says what a step did.

@@ -31,6 +31,8 @@ type commands struct {
 	Info          infoCmd          `cmd:"" help:"Show the processor's features and the implementation that each operation uses."`
 	Verify        verifyCmd        `cmd:"" help:"Check every implementation that this machine can run against the reference."`
 	Bench         benchCmd         `cmd:"" help:"Measure every implementation that this machine can run against its limits."`
+
+	Version kong.VersionFlag `help:"Print the version."`
 }
 
 func main() {
@@ -84,7 +86,7 @@ func (e *env) parser(exit func(int)) (*kong.Kong, error) {
 		kong.Description("Optimizers and numerical kernels for training in low precision."),
 		kong.Writers(e.stdout, e.stderr),
 		kong.Exit(exit),
-		formatVars, orthogonalizeVars, trainVars,
+		formatVars, orthogonalizeVars, trainVars, kong.Vars{"version": version()},
 	)
 }
 
