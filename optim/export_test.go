@@ -22,3 +22,14 @@ func (o *Optimizer) SetSteps(n int64) {
 		p.step = n
 	}
 }
+
+// PlanShares are the bytes of state of each rank in a plan.
+func PlanShares(config Config, params []PlannedParam, ranks int) ([]int64, error) {
+	planned, err := planParameters(config, params)
+	shares := make([]int64, ranks)
+	for _, p := range planned {
+		n, _ := p.checkShape()
+		p.share(shares, n)
+	}
+	return shares, err
+}
