@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/lowbit-go/lowbit/internal/tensorfile"
+	"github.com/lowbit-go/lowbit/kernels"
 )
 
 // LoadBytes is Load of a file in memory.
@@ -32,4 +33,9 @@ func PlanShares(config Config, params []PlannedParam, ranks int) ([]int64, error
 		p.share(shares, n)
 	}
 	return shares, err
+}
+
+// PolarExpressWithCushion is PolarExpress with another cushion than the paper's.
+func PolarExpressWithCushion(lower float64, steps int, safety, cushion float64) []kernels.Triple {
+	return polarExpress(lower, steps, safety, cushion)
 }
