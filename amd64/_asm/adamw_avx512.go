@@ -11,10 +11,9 @@ type adamW512 struct {
 	from        gp // the scalars
 	scalars     [nesterovM]vec
 	reciprocal2 vec // of rootCorrection2
-	round       rounding512
 }
 
-func (g *generator) adamW512(paired bool) adamW512 {
+func (g *generator) adamW512() adamW512 {
 	a := adamW512{generator: g, from: g.number("s"), reciprocal2: g.ZMM()}
 	for i := range a.scalars {
 		a.scalars[i] = g.ZMM()
@@ -22,7 +21,6 @@ func (g *generator) adamW512(paired bool) adamW512 {
 	}
 	g.VBROADCASTSS(g.data("word", 0x3f800000), a.reciprocal2)
 	g.VDIVPS(a.scalars[rootCorrection2], a.reciprocal2, a.reciprocal2)
-	a.round = g.rounding512(paired)
 	return a
 }
 
@@ -57,22 +55,28 @@ func (a adamW512) lookahead(g, m vec) vec {
 // The root is divided by rootCorrection2 as Markstein showed: with the reciprocal y of c
 // rounded, q = x*y and r = x - q*c, which is exact, q + r*y rounds to the quotient. It does
 // so for every c; the caller sees that its exponent is in range, as that of a root is.
-func (a adamW512) update(w, g, m, v vec, nesterov bool) {
-	a.moments(w, g, m, v)
-	root, d := a.ZMM(), a.ZMM()
-	a.VSQRTPS(v, root)
-	a.VMULPS(a.reciprocal2, root, d)
-	a.VFNMADD231PS(a.scalars[rootCorrection2], d, root)
-	a.VFMADD231PS(a.reciprocal2, root, d)
-	a.VADDPS(a.scalars[epsilon], d, d)
-	t := m
-	if nesterov {
-		t = a.lookahead(g, m)
+func (a adamW512) update(w, g, m, v pair512, nesterov bool) {
+	var root, d, step pair512
+	for i := range w {
+		root[i], d[i], step[i] = a.ZMM(), a.ZMM(), a.ZMM()
+		a.moments(w[i], g[i], m[i], v[i])
+		a.VSQRTPS(v[i], root[i])
 	}
-	step := a.ZMM()
-	a.VMULPS(a.scalars[stepSize], t, step)
-	a.VDIVPS(d, step, step)
-	a.VSUBPS(step, w, w)
+	for i := range w {
+		a.VMULPS(a.reciprocal2, root[i], d[i])
+		a.VFNMADD231PS(a.scalars[rootCorrection2], d[i], root[i])
+		a.VFMADD231PS(a.reciprocal2, root[i], d[i])
+		a.VADDPS(a.scalars[epsilon], d[i], d[i])
+		t := m[i]
+		if nesterov {
+			t = a.lookahead(g[i], m[i])
+		}
+		a.VMULPS(a.scalars[stepSize], t, step[i])
+		a.VDIVPS(d[i], step[i], step[i])
+	}
+	for i := range w {
+		a.VSUBPS(step[i], w[i], w[i])
+	}
 }
 
 // carefulUpdate is the same for what need not be finite, with the processor's own division.
@@ -116,8 +120,11 @@ func (g *generator) adamWLoops512(weights, gradients, moments format) {
 	}
 	n, left, counted := g.length("w"), g.GP64(), g.GP64()
 	g.XORQ(counted, counted)
-	paired := weights == bfloat16s && gradients == bfloat16s && moments == bfloat16s
-	a := g.adamW512(paired)
+	a := g.adamW512()
+	b := bfloats512{halves: halves{generator: g}}
+	if weights == bfloat16s || gradients == bfloat16s || moments == bfloat16s {
+		b = g.bfloats512(weights == float32s || gradients == float32s || moments == float32s)
+	}
 
 	plain, ahead, careful, done := g.label("plain"), g.label("nesterov"), g.label("careful"), g.label("finish")
 	choose := func() {
@@ -136,11 +143,9 @@ func (g *generator) adamWLoops512(weights, gradients, moments format) {
 			if s.bytes == 4 {
 				g.PREFETCHT0(at(s.p, prefetchAhead+64))
 			}
-			x[i] = s.load32(a.round, paired)
+			x[i] = s.load32(b)
 		}
-		for half := range 2 {
-			a.update(x[0][half], x[1][half], x[2][half], x[3][half], nesterov)
-		}
+		a.update(x[0], x[1], x[2], x[3], nesterov)
 		zero, sum, bad := g.ZMM(), g.ZMM(), g.K()
 		g.VPXORD(zero, zero, zero)
 		g.VMULPS(zero, x[0][0], sum)
@@ -149,7 +154,7 @@ func (g *generator) adamWLoops512(weights, gradients, moments format) {
 		g.KORTESTW(bad, bad)
 		g.JNZ(operand.LabelRef(careful))
 		for _, i := range []int{0, 2, 3} {
-			streams[i].store32(a.round, x[i], paired)
+			streams[i].store32(b, x[i])
 		}
 		for _, s := range streams {
 			g.advance(s.p, 32*s.bytes)
@@ -166,21 +171,21 @@ func (g *generator) adamWLoops512(weights, gradients, moments format) {
 	again := g.label("again")
 	g.JZ(operand.LabelRef(done))
 	g.Label(again)
-	lanes := g.firstLanes(g.atMost(left, 16))
+	lanes := part{1, []mask{g.firstLanes(g.atMost(left, 16))}, nil}
 	var x [4]vec
 	for i, s := range streams {
 		x[i] = s.load16(g, lanes)
 	}
 	a.carefulUpdate(x[0], x[1], x[2], x[3], g.flag("nesterov"))
 	bad, found := g.notFinite(x[0], x[3]), g.GP64()
-	g.KANDW(lanes, bad, bad)
+	g.KANDW(lanes.lanes[0], bad, bad)
 	g.KMOVW(bad, found.As32())
 	g.POPCNTQ(found, found)
 	g.ADDQ(found, counted)
 	g.KANDW(g.flag("skip"), bad, bad)
-	g.KANDNW(lanes, bad, lanes)
+	g.KANDNW(lanes.lanes[0], bad, lanes.lanes[0])
 	for _, i := range []int{0, 2, 3} {
-		streams[i].store16(a.round, x[i], lanes)
+		streams[i].store16(g, x[i], lanes)
 	}
 	for _, s := range streams {
 		g.advance(s.p, 16*s.bytes)
@@ -225,129 +230,91 @@ type stream struct {
 	p gp
 }
 
-// pair512 are 32 elements: 16 and the next 16, or where all streams are bf16 and order does
-// not matter, those with even and those with odd index.
+// pair512 are 32 elements in two registers.
 type pair512 [2]vec
 
-func (s stream) load32(r rounding512, paired bool) (x pair512) {
-	x = pair512{r.ZMM(), r.ZMM()}
-	switch {
-	case paired:
-		r.VPSLLD(operand.Imm(16), at(s.p, 0), x[0])
-		r.VPANDD(at(s.p, 0), r.upper, x[1])
-	case s.format == bfloat16s:
-		for i := range x {
-			r.VPMOVZXWD(at(s.p, 32*i), x[i])
-			r.VPSLLD(operand.Imm(16), x[i], x[i])
-		}
-	default:
-		for i := range x {
-			r.VMOVUPS(at(s.p, 64*i), x[i])
-		}
+func (s stream) load32(b bfloats512) (x pair512) {
+	x = pair512{b.ZMM(), b.ZMM()}
+	if s.format == bfloat16s {
+		b.load(s.p, x)
+		return x
+	}
+	for i := range x {
+		b.VMOVUPS(at(s.p, 64*i), x[i])
 	}
 	return x
 }
 
 // store32 stores finite numbers.
-func (s stream) store32(r rounding512, x pair512, paired bool) {
-	switch {
-	case paired:
-		r.VMOVDQU16(r.interleaved(x), at(s.p, 0))
-	case s.format == bfloat16s:
-		r.VMOVDQU16(r.consecutive(x), at(s.p, 0))
-	default:
-		for i := range x {
-			r.VMOVUPS(x[i], at(s.p, 64*i))
-		}
-	}
-}
-
-func (s stream) load16(g *generator, lanes mask) vec {
-	x := g.ZMM()
+func (s stream) store32(b bfloats512, x pair512) {
 	if s.format == bfloat16s {
-		g.VPMOVZXWD_Z(at(s.p, 0), lanes, x)
-		g.VPSLLD(operand.Imm(16), x, x)
-	} else {
-		g.VMOVUPS_Z(at(s.p, 0), lanes, x)
+		b.store(x, s.p)
+		return
 	}
-	return x
+	for i := range x {
+		b.VMOVUPS(x[i], at(s.p, 64*i))
+	}
 }
 
-func (s stream) store16(r rounding512, x vec, lanes mask) {
+func (s stream) load16(g *generator, of part) vec {
 	if s.format == bfloat16s {
-		r.VPMOVDW(r.nearest(x), lanes, at(s.p, 0))
+		return g.loadBF16512(s.p, 0, of)
+	}
+	return g.loadFloats512(s.p, 0, of)
+}
+
+func (s stream) store16(g *generator, x vec, of part) {
+	if s.format == bfloat16s {
+		y := g.rounding512().nearest(x)
+		g.VPSRLD(operand.Imm(16), y, y)
+		g.VPMOVDW(y, of.lanes[0], at(s.p, 0))
 	} else {
-		r.VMOVUPS(x, lanes, at(s.p, 0))
+		g.storeFloats512(x, s.p, 0, of)
 	}
 }
 
-// rounding512 rounds to bf16.
-type rounding512 struct {
-	*generator
-	half, one vec // a word, in every 32-bit lane
-
-	upperWords vec // the index of the upper half of each lane of two registers
-
-	upper, ones, tie vec // of 16-bit lanes
-	oddWords         mask
+// bfloats512 widens and rounds 32 bf16 numbers at a time: into one register those with even
+// index and into another those with odd index, or, where float32 numbers come with them, the
+// first 16 and the last.
+type bfloats512 struct {
+	halves
+	upper, ones, ties vec
+	inOrder           bool
+	mix               vec // the order of loads
 }
 
-func (g *generator) rounding512(paired bool) rounding512 {
-	r := rounding512{generator: g, half: g.broadcast512(0x7fff), one: g.broadcast512(1)}
-	if paired {
-		r.upper, r.ones, r.tie, r.oddWords = g.broadcast512(0xffff0000), g.broadcast512(0x00010001), g.broadcast512(0x80008000), g.K()
-		odd := g.GP32()
-		g.MOVL(operand.U32(0xaaaaaaaa), odd)
-		g.KMOVD(odd, r.oddWords)
-	} else {
-		var index [16]uint32
-		for i := range uint32(16) {
-			index[i] = (4*i+3)<<16 | (4*i + 1)
-		}
-		r.upperWords = g.ZMM()
-		g.VMOVDQU32(g.data("upperWords", index[:]...), r.upperWords)
+func (g *generator) bfloats512(inOrder bool) bfloats512 {
+	b := bfloats512{halves: g.halves(), upper: g.broadcast512(0xffff0000), ones: g.broadcast512(0x00010001), ties: g.broadcast512(0x80008000), inOrder: inOrder}
+	if inOrder {
+		b.mix = g.mixedOrder()
 	}
-	return r
+	return b
 }
 
-// up adds to finite numbers what rounds them when the lower half is cut off.
-func (r rounding512) up(x vec) vec {
-	y := r.ZMM()
-	r.VPSRLD(operand.Imm(16), x, y)
-	r.VPANDD(r.one, y, y)
-	r.VPADDD(r.half, y, y)
-	r.VPADDD(x, y, y)
-	return y
+func (b bfloats512) load(p gp, x pair512) {
+	if b.inOrder {
+		mixed := b.ZMM()
+		b.VPERMW(at(p, 0), b.mix, mixed)
+		b.VPSLLD(operand.Imm(16), mixed, x[0])
+		b.VPANDD(b.upper, mixed, x[1])
+		return
+	}
+	b.VPSLLD(operand.Imm(16), at(p, 0), x[0])
+	b.VPANDD(at(p, 0), b.upper, x[1])
 }
 
-// nearest rounds each lane, which may be NaN, into its low half.
-func (r rounding512) nearest(x vec) vec {
-	y, nan := r.up(x), r.K()
-	r.VPSRLD(operand.Imm(16), y, y)
-	r.VCMPPS(operand.Imm(3), x, x, nan)
-	r.VPSRLD(operand.Imm(16), x, nan, y)
-	r.VPORD_BCST(r.data("word", 0x0040), y, nan, y)
-	return y
-}
-
-// consecutive rounds 32 finite numbers.
-func (r rounding512) consecutive(x pair512) vec {
-	low, high := r.up(x[0]), r.up(x[1])
-	r.VPERMT2W(high, r.upperWords, low)
-	return low
-}
-
-// interleaved rounds 16 finite numbers with even index and 16 with odd index, by 16-bit
-// arithmetic: up where the lower half, or one more if the upper half is odd, is above a tie.
-func (r rounding512) interleaved(x pair512) vec {
-	upper, lower, odd, up := r.ZMM(), r.ZMM(), r.ZMM(), r.K()
-	r.VPSRLD(operand.Imm(16), x[0], upper)
-	r.VMOVDQU16(x[1], r.oddWords, upper)
-	r.VPSLLD(operand.Imm(16), x[1], lower)
-	r.VPBLENDMW(lower, x[0], r.oddWords, lower)
-	r.VPANDD(r.ones, upper, odd)
-	r.VPADDUSW(odd, lower, lower)
-	r.VPCMPUW(operand.Imm(6), r.tie, lower, up)
-	r.VPADDW(r.ones, upper, up, upper)
-	return upper
+// store rounds finite numbers, by 16-bit arithmetic: up where the lower half, or one more if
+// the upper half is odd, is above a tie. It spoils x.
+func (b bfloats512) store(x pair512, p gp) {
+	lower, upper := b.mixLower(x[0], x[1]), b.mixUpper(x[0], x[1])
+	odd, up := b.ZMM(), b.K()
+	b.VPANDD(b.ones, upper, odd)
+	b.VPADDUSW(odd, lower, lower)
+	const greater = 6
+	b.VPCMPUW(operand.Imm(greater), b.ties, lower, up)
+	b.VPADDW(b.ones, upper, up, upper)
+	if b.inOrder {
+		upper = b.sort(upper)
+	}
+	b.VMOVDQU16(upper, at(p, 0))
 }
