@@ -14,7 +14,7 @@ func BenchmarkPeakFMA(b *testing.B) {
 	for b.Loop() {
 		amd64.PeakFMAAVX2(n)
 	}
-	flops(b, 12*8*n)
+	flops(b, 14*8*n)
 }
 
 func BenchmarkGemmBlock(b *testing.B) {
