@@ -5,7 +5,7 @@
 #include "textflag.h"
 
 // func GemmBlockAVX2(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·GemmBlockAVX2(SB), NOSPLIT, $0-88
 	MOVQ    rows+0(FP), AX
 	MOVQ    a+16(FP), CX
@@ -50,13 +50,31 @@ fresh1:
 	VXORPS Y11, Y11, Y11
 
 begin2:
+	TESTQ      BX, BX
+	JZ         prefetched3
+	IMUL3Q     $+0, SI, R9
+	ADDQ       BX, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+
+prefetched3:
 	MOVQ k+8(FP), R9
 	MOVQ CX, R10
 	MOVQ b+24(FP), R11
 	CMPQ R9, $+4
-	JB   done4
+	JB   done5
 
-loop3:
+loop4:
 	VMOVUPS      (R11), Y12
 	VMOVUPS      32(R11), Y13
 	VBROADCASTSS (R10), Y14
@@ -141,13 +159,13 @@ loop3:
 	ADDQ         $+256, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop3
+	JAE          loop4
 
-done4:
+done5:
 	CMPQ R9, $+1
-	JB   done6
+	JB   done7
 
-loop5:
+loop6:
 	VMOVUPS      (R11), Y12
 	VMOVUPS      32(R11), Y13
 	VBROADCASTSS (R10), Y14
@@ -172,11 +190,11 @@ loop5:
 	ADDQ         $+64, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop5
+	JAE          loop6
 
-done6:
+done7:
 	TESTQ   BX, BX
-	JNZ     finish7
+	JNZ     finish8
 	VMOVUPS Y0, (DX)
 	VMOVUPS Y1, 32(DX)
 	VMOVUPS Y2, 64(DX)
@@ -189,9 +207,9 @@ done6:
 	VMOVUPS Y9, 288(DX)
 	VMOVUPS Y10, 320(DX)
 	VMOVUPS Y11, 352(DX)
-	JMP     next9
+	JMP     next10
 
-finish7:
+finish8:
 	VBROADCASTSS alpha+80(FP), Y12
 	VXORPS       Y13, Y13, Y13
 	VADDPS       Y13, Y0, Y0
@@ -219,7 +237,7 @@ finish7:
 	VADDPS       Y13, Y11, Y11
 	VMULPS       Y12, Y11, Y11
 	TESTQ        DI, DI
-	JZ           alone8
+	JZ           alone9
 	VBROADCASTSS beta+84(FP), Y12
 	IMUL3Q       $+0, R8, R9
 	ADDQ         DI, R9
@@ -254,7 +272,7 @@ finish7:
 	VADDPS       Y12, Y11, Y11
 	ADDQ         R8, R9
 
-alone8:
+alone9:
 	IMUL3Q  $+0, SI, R9
 	ADDQ    BX, R9
 	VMOVUPS Y0, (R9)
@@ -276,12 +294,12 @@ alone8:
 	VMOVUPS Y11, 32(R9)
 	ADDQ    SI, R9
 
-next9:
+next10:
 	SUBQ    $+6, AX
 	JLE     done
 	MOVB    resume+40(FP), R9
 	TESTB   R9, R9
-	JZ      fresh10
+	JZ      fresh11
 	VMOVUPS 384(DX), Y0
 	VMOVUPS 416(DX), Y1
 	VMOVUPS 448(DX), Y2
@@ -292,9 +310,9 @@ next9:
 	VMOVUPS 608(DX), Y7
 	VMOVUPS 640(DX), Y8
 	VMOVUPS 672(DX), Y9
-	JMP     begin11
+	JMP     begin12
 
-fresh10:
+fresh11:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -306,14 +324,30 @@ fresh10:
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 
-begin11:
+begin12:
+	TESTQ      BX, BX
+	JZ         prefetched13
+	IMUL3Q     $+6, SI, R9
+	ADDQ       BX, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+
+prefetched13:
 	MOVQ k+8(FP), R9
 	MOVQ CX, R10
 	MOVQ b+24(FP), R11
 	CMPQ R9, $+4
-	JB   done13
+	JB   done15
 
-loop12:
+loop14:
 	VMOVUPS      (R11), Y10
 	VMOVUPS      32(R11), Y11
 	VBROADCASTSS 24(R10), Y12
@@ -386,13 +420,13 @@ loop12:
 	ADDQ         $+256, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop12
+	JAE          loop14
 
-done13:
+done15:
 	CMPQ R9, $+1
-	JB   done15
+	JB   done17
 
-loop14:
+loop16:
 	VMOVUPS      (R11), Y10
 	VMOVUPS      32(R11), Y11
 	VBROADCASTSS 24(R10), Y12
@@ -414,11 +448,11 @@ loop14:
 	ADDQ         $+64, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop14
+	JAE          loop16
 
-done15:
+done17:
 	TESTQ   BX, BX
-	JNZ     finish16
+	JNZ     finish18
 	VMOVUPS Y0, 384(DX)
 	VMOVUPS Y1, 416(DX)
 	VMOVUPS Y2, 448(DX)
@@ -429,9 +463,9 @@ done15:
 	VMOVUPS Y7, 608(DX)
 	VMOVUPS Y8, 640(DX)
 	VMOVUPS Y9, 672(DX)
-	JMP     next18
+	JMP     next20
 
-finish16:
+finish18:
 	VBROADCASTSS alpha+80(FP), Y10
 	VXORPS       Y11, Y11, Y11
 	VADDPS       Y11, Y0, Y0
@@ -455,7 +489,7 @@ finish16:
 	VADDPS       Y11, Y9, Y9
 	VMULPS       Y10, Y9, Y9
 	TESTQ        DI, DI
-	JZ           alone17
+	JZ           alone19
 	VBROADCASTSS beta+84(FP), Y10
 	IMUL3Q       $+6, R8, R9
 	ADDQ         DI, R9
@@ -485,7 +519,7 @@ finish16:
 	VADDPS       Y10, Y9, Y9
 	ADDQ         R8, R9
 
-alone17:
+alone19:
 	IMUL3Q  $+6, SI, R9
 	ADDQ    BX, R9
 	VMOVUPS Y0, (R9)
@@ -504,12 +538,12 @@ alone17:
 	VMOVUPS Y9, 32(R9)
 	ADDQ    SI, R9
 
-next18:
+next20:
 	SUBQ    $+5, AX
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh19
+	JZ      fresh21
 	VMOVUPS 704(DX), Y0
 	VMOVUPS 736(DX), Y1
 	VMOVUPS 768(DX), Y2
@@ -520,9 +554,9 @@ next18:
 	VMOVUPS 928(DX), Y7
 	VMOVUPS 960(DX), Y8
 	VMOVUPS 992(DX), Y9
-	JMP     begin20
+	JMP     begin22
 
-fresh19:
+fresh21:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -534,13 +568,29 @@ fresh19:
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 
-begin20:
+begin22:
+	TESTQ      BX, BX
+	JZ         prefetched23
+	IMUL3Q     $+11, SI, AX
+	ADDQ       BX, AX
+	PREFETCHT0 (AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	ADDQ       SI, AX
+
+prefetched23:
 	MOVQ k+8(FP), AX
 	MOVQ b+24(FP), R9
 	CMPQ AX, $+4
-	JB   done22
+	JB   done25
 
-loop21:
+loop24:
 	VMOVUPS      (R9), Y10
 	VMOVUPS      32(R9), Y11
 	VBROADCASTSS 44(CX), Y12
@@ -613,13 +663,13 @@ loop21:
 	ADDQ         $+256, R9
 	SUBQ         $+4, AX
 	CMPQ         AX, $+4
-	JAE          loop21
+	JAE          loop24
 
-done22:
+done25:
 	CMPQ AX, $+1
-	JB   done24
+	JB   done27
 
-loop23:
+loop26:
 	VMOVUPS      (R9), Y10
 	VMOVUPS      32(R9), Y11
 	VBROADCASTSS 44(CX), Y12
@@ -641,11 +691,11 @@ loop23:
 	ADDQ         $+64, R9
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop23
+	JAE          loop26
 
-done24:
+done27:
 	TESTQ   BX, BX
-	JNZ     finish25
+	JNZ     finish28
 	VMOVUPS Y0, 704(DX)
 	VMOVUPS Y1, 736(DX)
 	VMOVUPS Y2, 768(DX)
@@ -656,9 +706,9 @@ done24:
 	VMOVUPS Y7, 928(DX)
 	VMOVUPS Y8, 960(DX)
 	VMOVUPS Y9, 992(DX)
-	JMP     next27
+	JMP     next30
 
-finish25:
+finish28:
 	VBROADCASTSS alpha+80(FP), Y10
 	VXORPS       Y11, Y11, Y11
 	VADDPS       Y11, Y0, Y0
@@ -682,7 +732,7 @@ finish25:
 	VADDPS       Y11, Y9, Y9
 	VMULPS       Y10, Y9, Y9
 	TESTQ        DI, DI
-	JZ           alone26
+	JZ           alone29
 	VBROADCASTSS beta+84(FP), Y10
 	IMUL3Q       $+11, R8, AX
 	ADDQ         DI, AX
@@ -712,7 +762,7 @@ finish25:
 	VADDPS       Y10, Y9, Y9
 	ADDQ         R8, AX
 
-alone26:
+alone29:
 	IMUL3Q  $+11, SI, AX
 	ADDQ    BX, AX
 	VMOVUPS Y0, (AX)
@@ -731,13 +781,13 @@ alone26:
 	VMOVUPS Y9, 32(AX)
 	ADDQ    SI, AX
 
-next27:
+next30:
 done:
 	VZEROUPPER
 	RET
 
 // func GemmCornerAVX2(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·GemmCornerAVX2(SB), NOSPLIT, $0-80
 	MOVQ    a+8(FP), AX
 	MOVQ    acc+24(FP), CX
@@ -751,7 +801,7 @@ TEXT ·GemmCornerAVX2(SB), NOSPLIT, $0-80
 	ADDQ    DI, DI
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh28
+	JZ      fresh31
 	VMOVUPS (CX), Y0
 	VMOVUPS 32(CX), Y1
 	VMOVUPS 64(CX), Y2
@@ -760,9 +810,9 @@ TEXT ·GemmCornerAVX2(SB), NOSPLIT, $0-80
 	VMOVUPS 160(CX), Y5
 	VMOVUPS 192(CX), Y6
 	VMOVUPS 224(CX), Y7
-	JMP     begin29
+	JMP     begin32
 
-fresh28:
+fresh31:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -772,14 +822,28 @@ fresh28:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 
-begin29:
+begin32:
+	TESTQ      DX, DX
+	JZ         prefetched33
+	IMUL3Q     $+0, BX, R8
+	ADDQ       DX, R8
+	PREFETCHT0 (R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	ADDQ       BX, R8
+
+prefetched33:
 	MOVQ k+0(FP), R8
 	MOVQ AX, R9
 	MOVQ b+16(FP), R10
 	CMPQ R8, $+4
-	JB   done31
+	JB   done35
 
-loop30:
+loop34:
 	VMOVUPS      (R10), Y8
 	VMOVUPS      32(R10), Y9
 	VBROADCASTSS (R9), Y10
@@ -840,13 +904,13 @@ loop30:
 	ADDQ         $+256, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop30
+	JAE          loop34
 
-done31:
+done35:
 	CMPQ R8, $+1
-	JB   done33
+	JB   done37
 
-loop32:
+loop36:
 	VMOVUPS      (R10), Y8
 	VMOVUPS      32(R10), Y9
 	VBROADCASTSS (R9), Y10
@@ -865,11 +929,11 @@ loop32:
 	ADDQ         $+64, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop32
+	JAE          loop36
 
-done33:
+done37:
 	TESTQ   DX, DX
-	JNZ     finish34
+	JNZ     finish38
 	VMOVUPS Y0, (CX)
 	VMOVUPS Y1, 32(CX)
 	VMOVUPS Y2, 64(CX)
@@ -878,9 +942,9 @@ done33:
 	VMOVUPS Y5, 160(CX)
 	VMOVUPS Y6, 192(CX)
 	VMOVUPS Y7, 224(CX)
-	JMP     next36
+	JMP     next40
 
-finish34:
+finish38:
 	VBROADCASTSS alpha+72(FP), Y8
 	VXORPS       Y9, Y9, Y9
 	VADDPS       Y9, Y0, Y0
@@ -900,7 +964,7 @@ finish34:
 	VADDPS       Y9, Y7, Y7
 	VMULPS       Y8, Y7, Y7
 	TESTQ        SI, SI
-	JZ           alone35
+	JZ           alone39
 	VBROADCASTSS beta+76(FP), Y8
 	IMUL3Q       $+0, DI, R8
 	ADDQ         SI, R8
@@ -925,7 +989,7 @@ finish34:
 	VADDPS       Y8, Y7, Y7
 	ADDQ         DI, R8
 
-alone35:
+alone39:
 	IMUL3Q  $+0, BX, R8
 	ADDQ    DX, R8
 	VMOVUPS Y0, (R8)
@@ -941,10 +1005,10 @@ alone35:
 	VMOVUPS Y7, 32(R8)
 	ADDQ    BX, R8
 
-next36:
+next40:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh37
+	JZ      fresh41
 	VMOVUPS 256(CX), Y0
 	VMOVUPS 288(CX), Y1
 	VMOVUPS 320(CX), Y2
@@ -953,9 +1017,9 @@ next36:
 	VMOVUPS 416(CX), Y5
 	VMOVUPS 448(CX), Y6
 	VMOVUPS 480(CX), Y7
-	JMP     begin38
+	JMP     begin42
 
-fresh37:
+fresh41:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -965,14 +1029,28 @@ fresh37:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 
-begin38:
+begin42:
+	TESTQ      DX, DX
+	JZ         prefetched43
+	IMUL3Q     $+4, BX, R8
+	ADDQ       DX, R8
+	PREFETCHT0 (R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	ADDQ       BX, R8
+
+prefetched43:
 	MOVQ k+0(FP), R8
 	MOVQ AX, R9
 	MOVQ b+16(FP), R10
 	CMPQ R8, $+4
-	JB   done40
+	JB   done45
 
-loop39:
+loop44:
 	VMOVUPS      (R10), Y8
 	VMOVUPS      32(R10), Y9
 	VBROADCASTSS 16(R9), Y10
@@ -1033,13 +1111,13 @@ loop39:
 	ADDQ         $+256, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop39
+	JAE          loop44
 
-done40:
+done45:
 	CMPQ R8, $+1
-	JB   done42
+	JB   done47
 
-loop41:
+loop46:
 	VMOVUPS      (R10), Y8
 	VMOVUPS      32(R10), Y9
 	VBROADCASTSS 16(R9), Y10
@@ -1058,11 +1136,11 @@ loop41:
 	ADDQ         $+64, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop41
+	JAE          loop46
 
-done42:
+done47:
 	TESTQ   DX, DX
-	JNZ     finish43
+	JNZ     finish48
 	VMOVUPS Y0, 256(CX)
 	VMOVUPS Y1, 288(CX)
 	VMOVUPS Y2, 320(CX)
@@ -1071,9 +1149,9 @@ done42:
 	VMOVUPS Y5, 416(CX)
 	VMOVUPS Y6, 448(CX)
 	VMOVUPS Y7, 480(CX)
-	JMP     next45
+	JMP     next50
 
-finish43:
+finish48:
 	VBROADCASTSS alpha+72(FP), Y8
 	VXORPS       Y9, Y9, Y9
 	VADDPS       Y9, Y0, Y0
@@ -1093,7 +1171,7 @@ finish43:
 	VADDPS       Y9, Y7, Y7
 	VMULPS       Y8, Y7, Y7
 	TESTQ        SI, SI
-	JZ           alone44
+	JZ           alone49
 	VBROADCASTSS beta+76(FP), Y8
 	IMUL3Q       $+4, DI, R8
 	ADDQ         SI, R8
@@ -1118,7 +1196,7 @@ finish43:
 	VADDPS       Y8, Y7, Y7
 	ADDQ         DI, R8
 
-alone44:
+alone49:
 	IMUL3Q  $+4, BX, R8
 	ADDQ    DX, R8
 	VMOVUPS Y0, (R8)
@@ -1134,10 +1212,10 @@ alone44:
 	VMOVUPS Y7, 32(R8)
 	ADDQ    BX, R8
 
-next45:
+next50:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh46
+	JZ      fresh51
 	VMOVUPS 544(CX), Y0
 	VMOVUPS 608(CX), Y1
 	VMOVUPS 672(CX), Y2
@@ -1146,9 +1224,9 @@ next45:
 	VMOVUPS 864(CX), Y5
 	VMOVUPS 928(CX), Y6
 	VMOVUPS 992(CX), Y7
-	JMP     begin47
+	JMP     begin52
 
-fresh46:
+fresh51:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1158,13 +1236,35 @@ fresh46:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 
-begin47:
+begin52:
+	TESTQ      DX, DX
+	JZ         prefetched53
+	IMUL3Q     $+8, BX, R8
+	ADDQ       DX, R8
+	PREFETCHT0 32(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 32(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 32(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 32(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 32(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 32(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 32(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 32(R8)
+	ADDQ       BX, R8
+
+prefetched53:
 	MOVQ k+0(FP), R8
 	MOVQ b+16(FP), R9
 	CMPQ R8, $+4
-	JB   done49
+	JB   done55
 
-loop48:
+loop54:
 	VMOVUPS      32(R9), Y8
 	VBROADCASTSS 32(AX), Y9
 	VFMADD231PS  Y8, Y9, Y0
@@ -1237,13 +1337,13 @@ loop48:
 	ADDQ         $+256, R9
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop48
+	JAE          loop54
 
-done49:
+done55:
 	CMPQ R8, $+1
-	JB   done51
+	JB   done57
 
-loop50:
+loop56:
 	VMOVUPS      32(R9), Y8
 	VBROADCASTSS 32(AX), Y9
 	VFMADD231PS  Y8, Y9, Y0
@@ -1265,11 +1365,11 @@ loop50:
 	ADDQ         $+64, R9
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop50
+	JAE          loop56
 
-done51:
+done57:
 	TESTQ   DX, DX
-	JNZ     finish52
+	JNZ     finish58
 	VMOVUPS Y0, 544(CX)
 	VMOVUPS Y1, 608(CX)
 	VMOVUPS Y2, 672(CX)
@@ -1278,9 +1378,9 @@ done51:
 	VMOVUPS Y5, 864(CX)
 	VMOVUPS Y6, 928(CX)
 	VMOVUPS Y7, 992(CX)
-	JMP     next54
+	JMP     next60
 
-finish52:
+finish58:
 	VBROADCASTSS alpha+72(FP), Y8
 	VXORPS       Y9, Y9, Y9
 	VADDPS       Y9, Y0, Y0
@@ -1300,7 +1400,7 @@ finish52:
 	VADDPS       Y9, Y7, Y7
 	VMULPS       Y8, Y7, Y7
 	TESTQ        SI, SI
-	JZ           alone53
+	JZ           alone59
 	VBROADCASTSS beta+76(FP), Y8
 	IMUL3Q       $+8, DI, AX
 	ADDQ         SI, AX
@@ -1329,7 +1429,7 @@ finish52:
 	VADDPS       Y8, Y7, Y7
 	ADDQ         DI, AX
 
-alone53:
+alone59:
 	IMUL3Q  $+8, BX, AX
 	ADDQ    DX, AX
 	VMOVUPS Y0, 32(AX)
@@ -1349,7 +1449,7 @@ alone53:
 	VMOVUPS Y7, 32(AX)
 	ADDQ    BX, AX
 
-next54:
+next60:
 	VZEROUPPER
 	RET
 
@@ -1366,9 +1466,9 @@ TEXT ·NormalizeBlockAVX2(SB), NOSPLIT, $0-36
 	VBROADCASTSS divisor+32(FP), Y2
 	MOVQ         $+16, BX
 	CMPQ         BX, $+1
-	JB           done56
+	JB           done62
 
-loop55:
+loop61:
 	VMULPS  (CX), Y0, Y3
 	VMULPS  Y1, Y3, Y3
 	VDIVPS  Y2, Y3, Y3
@@ -1381,9 +1481,9 @@ loop55:
 	ADDQ    $+64, AX
 	SUBQ    $+1, BX
 	CMPQ    BX, $+1
-	JAE     loop55
+	JAE     loop61
 
-done56:
+done62:
 	VZEROUPPER
 	RET
 
@@ -1647,9 +1747,9 @@ TEXT ·CopyRowsAVX2(SB), NOSPLIT, $0-40
 	ADDQ SI, SI
 	ADDQ SI, SI
 	CMPQ AX, $+1
-	JB   done58
+	JB   done64
 
-loop57:
+loop63:
 	VMOVUPS (BX), Y0
 	VMOVUPS Y0, (CX)
 	VMOVUPS 32(BX), Y0
@@ -1658,9 +1758,9 @@ loop57:
 	ADDQ    DX, CX
 	SUBQ    $+1, AX
 	CMPQ    AX, $+1
-	JAE     loop57
+	JAE     loop63
 
-done58:
+done64:
 	VZEROUPPER
 	RET
 
@@ -1684,9 +1784,9 @@ TEXT ·PeakFMAAVX2(SB), NOSPLIT, $0-8
 	VXORPS Y13, Y13, Y13
 	VXORPS Y14, Y14, Y14
 	CMPQ   AX, $+1
-	JB     done60
+	JB     done66
 
-loop59:
+loop65:
 	VFMADD231PS Y0, Y0, Y1
 	VFMADD231PS Y0, Y0, Y2
 	VFMADD231PS Y0, Y0, Y3
@@ -1703,8 +1803,8 @@ loop59:
 	VFMADD231PS Y0, Y0, Y14
 	SUBQ        $+1, AX
 	CMPQ        AX, $+1
-	JAE         loop59
+	JAE         loop65
 
-done60:
+done66:
 	VZEROUPPER
 	RET

@@ -5,7 +5,7 @@
 #include "textflag.h"
 
 // func GemmBlockAVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
-// Requires: AVX, AVX512DQ, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
 TEXT ·GemmBlockAVX512(SB), NOSPLIT, $0-88
 	MOVQ    rows+0(FP), AX
 	MOVQ    a+16(FP), CX
@@ -74,13 +74,55 @@ fresh1:
 	VXORPS Z23, Z23, Z23
 
 begin2:
+	TESTQ      BX, BX
+	JZ         prefetched3
+	IMUL3Q     $+0, SI, R9
+	ADDQ       BX, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+
+prefetched3:
 	MOVQ k+8(FP), R9
 	MOVQ CX, R10
 	MOVQ b+24(FP), R11
 	CMPQ R9, $+4
-	JB   done4
+	JB   done5
 
-loop3:
+loop4:
 	VMOVUPS      (R11), Z24
 	VMOVUPS      64(R11), Z25
 	VBROADCASTSS (R10), Z26
@@ -237,13 +279,13 @@ loop3:
 	ADDQ         $+512, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop3
+	JAE          loop4
 
-done4:
+done5:
 	CMPQ R9, $+1
-	JB   done6
+	JB   done7
 
-loop5:
+loop6:
 	VMOVUPS      (R11), Z24
 	VMOVUPS      64(R11), Z25
 	VBROADCASTSS (R10), Z26
@@ -286,11 +328,11 @@ loop5:
 	ADDQ         $+128, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop5
+	JAE          loop6
 
-done6:
+done7:
 	TESTQ   BX, BX
-	JNZ     finish7
+	JNZ     finish8
 	VMOVUPS Z0, (DX)
 	VMOVUPS Z1, 64(DX)
 	VMOVUPS Z2, 128(DX)
@@ -315,9 +357,9 @@ done6:
 	VMOVUPS Z21, 1344(DX)
 	VMOVUPS Z22, 1408(DX)
 	VMOVUPS Z23, 1472(DX)
-	JMP     next9
+	JMP     next10
 
-finish7:
+finish8:
 	VBROADCASTSS alpha+80(FP), Z24
 	VXORPS       Z25, Z25, Z25
 	VADDPS       Z25, Z0, Z0
@@ -369,7 +411,7 @@ finish7:
 	VADDPS       Z25, Z23, Z23
 	VMULPS       Z24, Z23, Z23
 	TESTQ        DI, DI
-	JZ           alone8
+	JZ           alone9
 	VBROADCASTSS beta+84(FP), Z24
 	IMUL3Q       $+0, R8, R9
 	ADDQ         DI, R9
@@ -434,7 +476,7 @@ finish7:
 	VADDPS       Z24, Z23, Z23
 	ADDQ         R8, R9
 
-alone8:
+alone9:
 	IMUL3Q  $+0, SI, R9
 	ADDQ    BX, R9
 	VMOVUPS Z0, (R9)
@@ -474,12 +516,12 @@ alone8:
 	VMOVUPS Z23, 64(R9)
 	ADDQ    SI, R9
 
-next9:
+next10:
 	SUBQ    $+12, AX
 	JLE     done
 	MOVB    resume+40(FP), R9
 	TESTB   R9, R9
-	JZ      fresh10
+	JZ      fresh11
 	VMOVUPS 1536(DX), Z0
 	VMOVUPS 1600(DX), Z1
 	VMOVUPS 1664(DX), Z2
@@ -500,9 +542,9 @@ next9:
 	VMOVUPS 2624(DX), Z17
 	VMOVUPS 2688(DX), Z18
 	VMOVUPS 2752(DX), Z19
-	JMP     begin11
+	JMP     begin12
 
-fresh10:
+fresh11:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -524,14 +566,50 @@ fresh10:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin11:
+begin12:
+	TESTQ      BX, BX
+	JZ         prefetched13
+	IMUL3Q     $+12, SI, R9
+	ADDQ       BX, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+
+prefetched13:
 	MOVQ k+8(FP), R9
 	MOVQ CX, R10
 	MOVQ b+24(FP), R11
 	CMPQ R9, $+4
-	JB   done13
+	JB   done15
 
-loop12:
+loop14:
 	VMOVUPS      (R11), Z20
 	VMOVUPS      64(R11), Z21
 	VBROADCASTSS 48(R10), Z22
@@ -664,13 +742,13 @@ loop12:
 	ADDQ         $+512, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop12
+	JAE          loop14
 
-done13:
+done15:
 	CMPQ R9, $+1
-	JB   done15
+	JB   done17
 
-loop14:
+loop16:
 	VMOVUPS      (R11), Z20
 	VMOVUPS      64(R11), Z21
 	VBROADCASTSS 48(R10), Z22
@@ -707,11 +785,11 @@ loop14:
 	ADDQ         $+128, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop14
+	JAE          loop16
 
-done15:
+done17:
 	TESTQ   BX, BX
-	JNZ     finish16
+	JNZ     finish18
 	VMOVUPS Z0, 1536(DX)
 	VMOVUPS Z1, 1600(DX)
 	VMOVUPS Z2, 1664(DX)
@@ -732,9 +810,9 @@ done15:
 	VMOVUPS Z17, 2624(DX)
 	VMOVUPS Z18, 2688(DX)
 	VMOVUPS Z19, 2752(DX)
-	JMP     next18
+	JMP     next20
 
-finish16:
+finish18:
 	VBROADCASTSS alpha+80(FP), Z20
 	VXORPS       Z21, Z21, Z21
 	VADDPS       Z21, Z0, Z0
@@ -778,7 +856,7 @@ finish16:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DI, DI
-	JZ           alone17
+	JZ           alone19
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+12, R8, R9
 	ADDQ         DI, R9
@@ -833,7 +911,7 @@ finish16:
 	VADDPS       Z20, Z19, Z19
 	ADDQ         R8, R9
 
-alone17:
+alone19:
 	IMUL3Q  $+12, SI, R9
 	ADDQ    BX, R9
 	VMOVUPS Z0, (R9)
@@ -867,12 +945,12 @@ alone17:
 	VMOVUPS Z19, 64(R9)
 	ADDQ    SI, R9
 
-next18:
+next20:
 	SUBQ    $+10, AX
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh19
+	JZ      fresh21
 	VMOVUPS 2816(DX), Z0
 	VMOVUPS 2880(DX), Z1
 	VMOVUPS 2944(DX), Z2
@@ -893,9 +971,9 @@ next18:
 	VMOVUPS 3904(DX), Z17
 	VMOVUPS 3968(DX), Z18
 	VMOVUPS 4032(DX), Z19
-	JMP     begin20
+	JMP     begin22
 
-fresh19:
+fresh21:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -917,13 +995,49 @@ fresh19:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin20:
+begin22:
+	TESTQ      BX, BX
+	JZ         prefetched23
+	IMUL3Q     $+22, SI, AX
+	ADDQ       BX, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+
+prefetched23:
 	MOVQ k+8(FP), AX
 	MOVQ b+24(FP), R9
 	CMPQ AX, $+4
-	JB   done22
+	JB   done25
 
-loop21:
+loop24:
 	VMOVUPS      (R9), Z20
 	VMOVUPS      64(R9), Z21
 	VBROADCASTSS 88(CX), Z22
@@ -1056,13 +1170,13 @@ loop21:
 	ADDQ         $+512, R9
 	SUBQ         $+4, AX
 	CMPQ         AX, $+4
-	JAE          loop21
+	JAE          loop24
 
-done22:
+done25:
 	CMPQ AX, $+1
-	JB   done24
+	JB   done27
 
-loop23:
+loop26:
 	VMOVUPS      (R9), Z20
 	VMOVUPS      64(R9), Z21
 	VBROADCASTSS 88(CX), Z22
@@ -1099,11 +1213,11 @@ loop23:
 	ADDQ         $+128, R9
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop23
+	JAE          loop26
 
-done24:
+done27:
 	TESTQ   BX, BX
-	JNZ     finish25
+	JNZ     finish28
 	VMOVUPS Z0, 2816(DX)
 	VMOVUPS Z1, 2880(DX)
 	VMOVUPS Z2, 2944(DX)
@@ -1124,9 +1238,9 @@ done24:
 	VMOVUPS Z17, 3904(DX)
 	VMOVUPS Z18, 3968(DX)
 	VMOVUPS Z19, 4032(DX)
-	JMP     next27
+	JMP     next30
 
-finish25:
+finish28:
 	VBROADCASTSS alpha+80(FP), Z20
 	VXORPS       Z21, Z21, Z21
 	VADDPS       Z21, Z0, Z0
@@ -1170,7 +1284,7 @@ finish25:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DI, DI
-	JZ           alone26
+	JZ           alone29
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+22, R8, AX
 	ADDQ         DI, AX
@@ -1225,7 +1339,7 @@ finish25:
 	VADDPS       Z20, Z19, Z19
 	ADDQ         R8, AX
 
-alone26:
+alone29:
 	IMUL3Q  $+22, SI, AX
 	ADDQ    BX, AX
 	VMOVUPS Z0, (AX)
@@ -1259,13 +1373,13 @@ alone26:
 	VMOVUPS Z19, 64(AX)
 	ADDQ    SI, AX
 
-next27:
+next30:
 done:
 	VZEROUPPER
 	RET
 
 // func GemmCornerAVX512(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
-// Requires: AVX, AVX512DQ, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
 TEXT ·GemmCornerAVX512(SB), NOSPLIT, $0-80
 	MOVQ    a+8(FP), AX
 	MOVQ    acc+24(FP), CX
@@ -1279,7 +1393,7 @@ TEXT ·GemmCornerAVX512(SB), NOSPLIT, $0-80
 	ADDQ    DI, DI
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh28
+	JZ      fresh31
 	VMOVUPS (CX), Z0
 	VMOVUPS 64(CX), Z1
 	VMOVUPS 128(CX), Z2
@@ -1296,9 +1410,9 @@ TEXT ·GemmCornerAVX512(SB), NOSPLIT, $0-80
 	VMOVUPS 832(CX), Z13
 	VMOVUPS 896(CX), Z14
 	VMOVUPS 960(CX), Z15
-	JMP     begin29
+	JMP     begin32
 
-fresh28:
+fresh31:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -1316,14 +1430,44 @@ fresh28:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin29:
+begin32:
+	TESTQ      DX, DX
+	JZ         prefetched33
+	IMUL3Q     $+0, BX, R8
+	ADDQ       DX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+
+prefetched33:
 	MOVQ k+0(FP), R8
 	MOVQ AX, R9
 	MOVQ b+16(FP), R10
 	CMPQ R8, $+4
-	JB   done31
+	JB   done35
 
-loop30:
+loop34:
 	VMOVUPS      (R10), Z16
 	VMOVUPS      64(R10), Z17
 	VBROADCASTSS (R9), Z18
@@ -1432,13 +1576,13 @@ loop30:
 	ADDQ         $+512, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop30
+	JAE          loop34
 
-done31:
+done35:
 	CMPQ R8, $+1
-	JB   done33
+	JB   done37
 
-loop32:
+loop36:
 	VMOVUPS      (R10), Z16
 	VMOVUPS      64(R10), Z17
 	VBROADCASTSS (R9), Z18
@@ -1469,11 +1613,11 @@ loop32:
 	ADDQ         $+128, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop32
+	JAE          loop36
 
-done33:
+done37:
 	TESTQ   DX, DX
-	JNZ     finish34
+	JNZ     finish38
 	VMOVUPS Z0, (CX)
 	VMOVUPS Z1, 64(CX)
 	VMOVUPS Z2, 128(CX)
@@ -1490,9 +1634,9 @@ done33:
 	VMOVUPS Z13, 832(CX)
 	VMOVUPS Z14, 896(CX)
 	VMOVUPS Z15, 960(CX)
-	JMP     next36
+	JMP     next40
 
-finish34:
+finish38:
 	VBROADCASTSS alpha+72(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
@@ -1528,7 +1672,7 @@ finish34:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        SI, SI
-	JZ           alone35
+	JZ           alone39
 	VBROADCASTSS beta+76(FP), Z16
 	IMUL3Q       $+0, DI, R8
 	ADDQ         SI, R8
@@ -1573,7 +1717,7 @@ finish34:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         DI, R8
 
-alone35:
+alone39:
 	IMUL3Q  $+0, BX, R8
 	ADDQ    DX, R8
 	VMOVUPS Z0, (R8)
@@ -1601,10 +1745,10 @@ alone35:
 	VMOVUPS Z15, 64(R8)
 	ADDQ    BX, R8
 
-next36:
+next40:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh37
+	JZ      fresh41
 	VMOVUPS 1024(CX), Z0
 	VMOVUPS 1088(CX), Z1
 	VMOVUPS 1152(CX), Z2
@@ -1621,9 +1765,9 @@ next36:
 	VMOVUPS 1856(CX), Z13
 	VMOVUPS 1920(CX), Z14
 	VMOVUPS 1984(CX), Z15
-	JMP     begin38
+	JMP     begin42
 
-fresh37:
+fresh41:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -1641,14 +1785,44 @@ fresh37:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin38:
+begin42:
+	TESTQ      DX, DX
+	JZ         prefetched43
+	IMUL3Q     $+8, BX, R8
+	ADDQ       DX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+
+prefetched43:
 	MOVQ k+0(FP), R8
 	MOVQ AX, R9
 	MOVQ b+16(FP), R10
 	CMPQ R8, $+4
-	JB   done40
+	JB   done45
 
-loop39:
+loop44:
 	VMOVUPS      (R10), Z16
 	VMOVUPS      64(R10), Z17
 	VBROADCASTSS 32(R9), Z18
@@ -1757,13 +1931,13 @@ loop39:
 	ADDQ         $+512, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop39
+	JAE          loop44
 
-done40:
+done45:
 	CMPQ R8, $+1
-	JB   done42
+	JB   done47
 
-loop41:
+loop46:
 	VMOVUPS      (R10), Z16
 	VMOVUPS      64(R10), Z17
 	VBROADCASTSS 32(R9), Z18
@@ -1794,11 +1968,11 @@ loop41:
 	ADDQ         $+128, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop41
+	JAE          loop46
 
-done42:
+done47:
 	TESTQ   DX, DX
-	JNZ     finish43
+	JNZ     finish48
 	VMOVUPS Z0, 1024(CX)
 	VMOVUPS Z1, 1088(CX)
 	VMOVUPS Z2, 1152(CX)
@@ -1815,9 +1989,9 @@ done42:
 	VMOVUPS Z13, 1856(CX)
 	VMOVUPS Z14, 1920(CX)
 	VMOVUPS Z15, 1984(CX)
-	JMP     next45
+	JMP     next50
 
-finish43:
+finish48:
 	VBROADCASTSS alpha+72(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
@@ -1853,7 +2027,7 @@ finish43:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        SI, SI
-	JZ           alone44
+	JZ           alone49
 	VBROADCASTSS beta+76(FP), Z16
 	IMUL3Q       $+8, DI, R8
 	ADDQ         SI, R8
@@ -1898,7 +2072,7 @@ finish43:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         DI, R8
 
-alone44:
+alone49:
 	IMUL3Q  $+8, BX, R8
 	ADDQ    DX, R8
 	VMOVUPS Z0, (R8)
@@ -1926,10 +2100,10 @@ alone44:
 	VMOVUPS Z15, 64(R8)
 	ADDQ    BX, R8
 
-next45:
+next50:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh46
+	JZ      fresh51
 	VMOVUPS 2112(CX), Z0
 	VMOVUPS 2240(CX), Z1
 	VMOVUPS 2368(CX), Z2
@@ -1946,9 +2120,9 @@ next45:
 	VMOVUPS 3776(CX), Z13
 	VMOVUPS 3904(CX), Z14
 	VMOVUPS 4032(CX), Z15
-	JMP     begin47
+	JMP     begin52
 
-fresh46:
+fresh51:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -1966,13 +2140,51 @@ fresh46:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin47:
+begin52:
+	TESTQ      DX, DX
+	JZ         prefetched53
+	IMUL3Q     $+16, BX, R8
+	ADDQ       DX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+
+prefetched53:
 	MOVQ k+0(FP), R8
 	MOVQ b+16(FP), R9
 	CMPQ R8, $+4
-	JB   done49
+	JB   done55
 
-loop48:
+loop54:
 	VMOVUPS      64(R9), Z16
 	VBROADCASTSS 64(AX), Z17
 	VFMADD231PS  Z16, Z17, Z0
@@ -2109,13 +2321,13 @@ loop48:
 	ADDQ         $+512, R9
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop48
+	JAE          loop54
 
-done49:
+done55:
 	CMPQ R8, $+1
-	JB   done51
+	JB   done57
 
-loop50:
+loop56:
 	VMOVUPS      64(R9), Z16
 	VBROADCASTSS 64(AX), Z17
 	VFMADD231PS  Z16, Z17, Z0
@@ -2153,11 +2365,11 @@ loop50:
 	ADDQ         $+128, R9
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop50
+	JAE          loop56
 
-done51:
+done57:
 	TESTQ   DX, DX
-	JNZ     finish52
+	JNZ     finish58
 	VMOVUPS Z0, 2112(CX)
 	VMOVUPS Z1, 2240(CX)
 	VMOVUPS Z2, 2368(CX)
@@ -2174,9 +2386,9 @@ done51:
 	VMOVUPS Z13, 3776(CX)
 	VMOVUPS Z14, 3904(CX)
 	VMOVUPS Z15, 4032(CX)
-	JMP     next54
+	JMP     next60
 
-finish52:
+finish58:
 	VBROADCASTSS alpha+72(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
@@ -2212,7 +2424,7 @@ finish52:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        SI, SI
-	JZ           alone53
+	JZ           alone59
 	VBROADCASTSS beta+76(FP), Z16
 	IMUL3Q       $+16, DI, AX
 	ADDQ         SI, AX
@@ -2265,7 +2477,7 @@ finish52:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         DI, AX
 
-alone53:
+alone59:
 	IMUL3Q  $+16, BX, AX
 	ADDQ    DX, AX
 	VMOVUPS Z0, 64(AX)
@@ -2301,7 +2513,7 @@ alone53:
 	VMOVUPS Z15, 64(AX)
 	ADDQ    BX, AX
 
-next54:
+next60:
 	VZEROUPPER
 	RET
 
@@ -2318,9 +2530,9 @@ TEXT ·NormalizeBlockAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS divisor+32(FP), Z2
 	MOVQ         $+32, BX
 	CMPQ         BX, $+1
-	JB           done56
+	JB           done62
 
-loop55:
+loop61:
 	VMULPS  (CX), Z0, Z3
 	VMULPS  Z1, Z3, Z3
 	VDIVPS  Z2, Z3, Z3
@@ -2333,9 +2545,9 @@ loop55:
 	ADDQ    $+128, AX
 	SUBQ    $+1, BX
 	CMPQ    BX, $+1
-	JAE     loop55
+	JAE     loop61
 
-done56:
+done62:
 	VZEROUPPER
 	RET
 
@@ -2915,9 +3127,9 @@ TEXT ·CopyRowsAVX512(SB), NOSPLIT, $0-40
 	ADDQ SI, SI
 	ADDQ SI, SI
 	CMPQ AX, $+1
-	JB   done58
+	JB   done64
 
-loop57:
+loop63:
 	VMOVUPS (BX), Z0
 	VMOVUPS Z0, (CX)
 	VMOVUPS 64(BX), Z0
@@ -2926,9 +3138,9 @@ loop57:
 	ADDQ    DX, CX
 	SUBQ    $+1, AX
 	CMPQ    AX, $+1
-	JAE     loop57
+	JAE     loop63
 
-done58:
+done64:
 	VZEROUPPER
 	RET
 
@@ -2952,9 +3164,9 @@ TEXT ·PeakFMAAVX512(SB), NOSPLIT, $0-8
 	VXORPS Z13, Z13, Z13
 	VXORPS Z14, Z14, Z14
 	CMPQ   AX, $+1
-	JB     done60
+	JB     done66
 
-loop59:
+loop65:
 	VFMADD231PS Z0, Z0, Z1
 	VFMADD231PS Z0, Z0, Z2
 	VFMADD231PS Z0, Z0, Z3
@@ -2971,8 +3183,8 @@ loop59:
 	VFMADD231PS Z0, Z0, Z14
 	SUBQ        $+1, AX
 	CMPQ        AX, $+1
-	JAE         loop59
+	JAE         loop65
 
-done60:
+done66:
 	VZEROUPPER
 	RET

@@ -5,7 +5,7 @@
 #include "textflag.h"
 
 // func GemmBlockPairsAVX512BF16(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
-// Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
+// Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, MMX+
 TEXT ·GemmBlockPairsAVX512BF16(SB), NOSPLIT, $0-88
 	MOVQ    rows+0(FP), AX
 	MOVQ    a+16(FP), CX
@@ -74,13 +74,55 @@ fresh1:
 	VXORPS Z23, Z23, Z23
 
 begin2:
+	TESTQ      BX, BX
+	JZ         prefetched3
+	IMUL3Q     $+0, SI, R9
+	ADDQ       BX, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+
+prefetched3:
 	MOVQ k+8(FP), R9
 	MOVQ CX, R10
 	MOVQ b+24(FP), R11
 	CMPQ R9, $+4
-	JB   done4
+	JB   done5
 
-loop3:
+loop4:
 	VMOVUPS      (R11), Z24
 	VMOVUPS      64(R11), Z25
 	VBROADCASTSS (R10), Z26
@@ -237,13 +279,13 @@ loop3:
 	ADDQ         $+512, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop3
+	JAE          loop4
 
-done4:
+done5:
 	CMPQ R9, $+1
-	JB   done6
+	JB   done7
 
-loop5:
+loop6:
 	VMOVUPS      (R11), Z24
 	VMOVUPS      64(R11), Z25
 	VBROADCASTSS (R10), Z26
@@ -286,11 +328,11 @@ loop5:
 	ADDQ         $+128, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop5
+	JAE          loop6
 
-done6:
+done7:
 	TESTQ   BX, BX
-	JNZ     finish7
+	JNZ     finish8
 	VMOVUPS Z0, (DX)
 	VMOVUPS Z1, 64(DX)
 	VMOVUPS Z2, 128(DX)
@@ -315,9 +357,9 @@ done6:
 	VMOVUPS Z21, 1344(DX)
 	VMOVUPS Z22, 1408(DX)
 	VMOVUPS Z23, 1472(DX)
-	JMP     next9
+	JMP     next10
 
-finish7:
+finish8:
 	VBROADCASTSS alpha+80(FP), Z24
 	VXORPS       Z25, Z25, Z25
 	VADDPS       Z25, Z0, Z0
@@ -369,7 +411,7 @@ finish7:
 	VADDPS       Z25, Z23, Z23
 	VMULPS       Z24, Z23, Z23
 	TESTQ        DI, DI
-	JZ           alone8
+	JZ           alone9
 	VBROADCASTSS beta+84(FP), Z24
 	IMUL3Q       $+0, R8, R9
 	ADDQ         DI, R9
@@ -434,7 +476,7 @@ finish7:
 	VADDPS       Z24, Z23, Z23
 	ADDQ         R8, R9
 
-alone8:
+alone9:
 	IMUL3Q  $+0, SI, R9
 	ADDQ    BX, R9
 	VMOVUPS Z0, (R9)
@@ -474,12 +516,12 @@ alone8:
 	VMOVUPS Z23, 64(R9)
 	ADDQ    SI, R9
 
-next9:
+next10:
 	SUBQ    $+12, AX
 	JLE     done
 	MOVB    resume+40(FP), R9
 	TESTB   R9, R9
-	JZ      fresh10
+	JZ      fresh11
 	VMOVUPS 1536(DX), Z0
 	VMOVUPS 1600(DX), Z1
 	VMOVUPS 1664(DX), Z2
@@ -500,9 +542,9 @@ next9:
 	VMOVUPS 2624(DX), Z17
 	VMOVUPS 2688(DX), Z18
 	VMOVUPS 2752(DX), Z19
-	JMP     begin11
+	JMP     begin12
 
-fresh10:
+fresh11:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -524,14 +566,50 @@ fresh10:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin11:
+begin12:
+	TESTQ      BX, BX
+	JZ         prefetched13
+	IMUL3Q     $+12, SI, R9
+	ADDQ       BX, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+
+prefetched13:
 	MOVQ k+8(FP), R9
 	MOVQ CX, R10
 	MOVQ b+24(FP), R11
 	CMPQ R9, $+4
-	JB   done13
+	JB   done15
 
-loop12:
+loop14:
 	VMOVUPS      (R11), Z20
 	VMOVUPS      64(R11), Z21
 	VBROADCASTSS 48(R10), Z22
@@ -664,13 +742,13 @@ loop12:
 	ADDQ         $+512, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop12
+	JAE          loop14
 
-done13:
+done15:
 	CMPQ R9, $+1
-	JB   done15
+	JB   done17
 
-loop14:
+loop16:
 	VMOVUPS      (R11), Z20
 	VMOVUPS      64(R11), Z21
 	VBROADCASTSS 48(R10), Z22
@@ -707,11 +785,11 @@ loop14:
 	ADDQ         $+128, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop14
+	JAE          loop16
 
-done15:
+done17:
 	TESTQ   BX, BX
-	JNZ     finish16
+	JNZ     finish18
 	VMOVUPS Z0, 1536(DX)
 	VMOVUPS Z1, 1600(DX)
 	VMOVUPS Z2, 1664(DX)
@@ -732,9 +810,9 @@ done15:
 	VMOVUPS Z17, 2624(DX)
 	VMOVUPS Z18, 2688(DX)
 	VMOVUPS Z19, 2752(DX)
-	JMP     next18
+	JMP     next20
 
-finish16:
+finish18:
 	VBROADCASTSS alpha+80(FP), Z20
 	VXORPS       Z21, Z21, Z21
 	VADDPS       Z21, Z0, Z0
@@ -778,7 +856,7 @@ finish16:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DI, DI
-	JZ           alone17
+	JZ           alone19
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+12, R8, R9
 	ADDQ         DI, R9
@@ -833,7 +911,7 @@ finish16:
 	VADDPS       Z20, Z19, Z19
 	ADDQ         R8, R9
 
-alone17:
+alone19:
 	IMUL3Q  $+12, SI, R9
 	ADDQ    BX, R9
 	VMOVUPS Z0, (R9)
@@ -867,12 +945,12 @@ alone17:
 	VMOVUPS Z19, 64(R9)
 	ADDQ    SI, R9
 
-next18:
+next20:
 	SUBQ    $+10, AX
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh19
+	JZ      fresh21
 	VMOVUPS 2816(DX), Z0
 	VMOVUPS 2880(DX), Z1
 	VMOVUPS 2944(DX), Z2
@@ -893,9 +971,9 @@ next18:
 	VMOVUPS 3904(DX), Z17
 	VMOVUPS 3968(DX), Z18
 	VMOVUPS 4032(DX), Z19
-	JMP     begin20
+	JMP     begin22
 
-fresh19:
+fresh21:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -917,13 +995,49 @@ fresh19:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin20:
+begin22:
+	TESTQ      BX, BX
+	JZ         prefetched23
+	IMUL3Q     $+22, SI, AX
+	ADDQ       BX, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+
+prefetched23:
 	MOVQ k+8(FP), AX
 	MOVQ b+24(FP), R9
 	CMPQ AX, $+4
-	JB   done22
+	JB   done25
 
-loop21:
+loop24:
 	VMOVUPS      (R9), Z20
 	VMOVUPS      64(R9), Z21
 	VBROADCASTSS 88(CX), Z22
@@ -1056,13 +1170,13 @@ loop21:
 	ADDQ         $+512, R9
 	SUBQ         $+4, AX
 	CMPQ         AX, $+4
-	JAE          loop21
+	JAE          loop24
 
-done22:
+done25:
 	CMPQ AX, $+1
-	JB   done24
+	JB   done27
 
-loop23:
+loop26:
 	VMOVUPS      (R9), Z20
 	VMOVUPS      64(R9), Z21
 	VBROADCASTSS 88(CX), Z22
@@ -1099,11 +1213,11 @@ loop23:
 	ADDQ         $+128, R9
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop23
+	JAE          loop26
 
-done24:
+done27:
 	TESTQ   BX, BX
-	JNZ     finish25
+	JNZ     finish28
 	VMOVUPS Z0, 2816(DX)
 	VMOVUPS Z1, 2880(DX)
 	VMOVUPS Z2, 2944(DX)
@@ -1124,9 +1238,9 @@ done24:
 	VMOVUPS Z17, 3904(DX)
 	VMOVUPS Z18, 3968(DX)
 	VMOVUPS Z19, 4032(DX)
-	JMP     next27
+	JMP     next30
 
-finish25:
+finish28:
 	VBROADCASTSS alpha+80(FP), Z20
 	VXORPS       Z21, Z21, Z21
 	VADDPS       Z21, Z0, Z0
@@ -1170,7 +1284,7 @@ finish25:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DI, DI
-	JZ           alone26
+	JZ           alone29
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+22, R8, AX
 	ADDQ         DI, AX
@@ -1225,7 +1339,7 @@ finish25:
 	VADDPS       Z20, Z19, Z19
 	ADDQ         R8, AX
 
-alone26:
+alone29:
 	IMUL3Q  $+22, SI, AX
 	ADDQ    BX, AX
 	VMOVUPS Z0, (AX)
@@ -1259,13 +1373,13 @@ alone26:
 	VMOVUPS Z19, 64(AX)
 	ADDQ    SI, AX
 
-next27:
+next30:
 done:
 	VZEROUPPER
 	RET
 
 // func GemmCornerPairsAVX512BF16(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
-// Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
+// Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, MMX+
 TEXT ·GemmCornerPairsAVX512BF16(SB), NOSPLIT, $0-80
 	MOVQ    a+8(FP), AX
 	MOVQ    acc+24(FP), CX
@@ -1279,7 +1393,7 @@ TEXT ·GemmCornerPairsAVX512BF16(SB), NOSPLIT, $0-80
 	ADDQ    DI, DI
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh28
+	JZ      fresh31
 	VMOVUPS (CX), Z0
 	VMOVUPS 64(CX), Z1
 	VMOVUPS 128(CX), Z2
@@ -1296,9 +1410,9 @@ TEXT ·GemmCornerPairsAVX512BF16(SB), NOSPLIT, $0-80
 	VMOVUPS 832(CX), Z13
 	VMOVUPS 896(CX), Z14
 	VMOVUPS 960(CX), Z15
-	JMP     begin29
+	JMP     begin32
 
-fresh28:
+fresh31:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -1316,14 +1430,44 @@ fresh28:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin29:
+begin32:
+	TESTQ      DX, DX
+	JZ         prefetched33
+	IMUL3Q     $+0, BX, R8
+	ADDQ       DX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+
+prefetched33:
 	MOVQ k+0(FP), R8
 	MOVQ AX, R9
 	MOVQ b+16(FP), R10
 	CMPQ R8, $+4
-	JB   done31
+	JB   done35
 
-loop30:
+loop34:
 	VMOVUPS      (R10), Z16
 	VMOVUPS      64(R10), Z17
 	VBROADCASTSS (R9), Z18
@@ -1432,13 +1576,13 @@ loop30:
 	ADDQ         $+512, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop30
+	JAE          loop34
 
-done31:
+done35:
 	CMPQ R8, $+1
-	JB   done33
+	JB   done37
 
-loop32:
+loop36:
 	VMOVUPS      (R10), Z16
 	VMOVUPS      64(R10), Z17
 	VBROADCASTSS (R9), Z18
@@ -1469,11 +1613,11 @@ loop32:
 	ADDQ         $+128, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop32
+	JAE          loop36
 
-done33:
+done37:
 	TESTQ   DX, DX
-	JNZ     finish34
+	JNZ     finish38
 	VMOVUPS Z0, (CX)
 	VMOVUPS Z1, 64(CX)
 	VMOVUPS Z2, 128(CX)
@@ -1490,9 +1634,9 @@ done33:
 	VMOVUPS Z13, 832(CX)
 	VMOVUPS Z14, 896(CX)
 	VMOVUPS Z15, 960(CX)
-	JMP     next36
+	JMP     next40
 
-finish34:
+finish38:
 	VBROADCASTSS alpha+72(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
@@ -1528,7 +1672,7 @@ finish34:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        SI, SI
-	JZ           alone35
+	JZ           alone39
 	VBROADCASTSS beta+76(FP), Z16
 	IMUL3Q       $+0, DI, R8
 	ADDQ         SI, R8
@@ -1573,7 +1717,7 @@ finish34:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         DI, R8
 
-alone35:
+alone39:
 	IMUL3Q  $+0, BX, R8
 	ADDQ    DX, R8
 	VMOVUPS Z0, (R8)
@@ -1601,10 +1745,10 @@ alone35:
 	VMOVUPS Z15, 64(R8)
 	ADDQ    BX, R8
 
-next36:
+next40:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh37
+	JZ      fresh41
 	VMOVUPS 1024(CX), Z0
 	VMOVUPS 1088(CX), Z1
 	VMOVUPS 1152(CX), Z2
@@ -1621,9 +1765,9 @@ next36:
 	VMOVUPS 1856(CX), Z13
 	VMOVUPS 1920(CX), Z14
 	VMOVUPS 1984(CX), Z15
-	JMP     begin38
+	JMP     begin42
 
-fresh37:
+fresh41:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -1641,14 +1785,44 @@ fresh37:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin38:
+begin42:
+	TESTQ      DX, DX
+	JZ         prefetched43
+	IMUL3Q     $+8, BX, R8
+	ADDQ       DX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+
+prefetched43:
 	MOVQ k+0(FP), R8
 	MOVQ AX, R9
 	MOVQ b+16(FP), R10
 	CMPQ R8, $+4
-	JB   done40
+	JB   done45
 
-loop39:
+loop44:
 	VMOVUPS      (R10), Z16
 	VMOVUPS      64(R10), Z17
 	VBROADCASTSS 32(R9), Z18
@@ -1757,13 +1931,13 @@ loop39:
 	ADDQ         $+512, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop39
+	JAE          loop44
 
-done40:
+done45:
 	CMPQ R8, $+1
-	JB   done42
+	JB   done47
 
-loop41:
+loop46:
 	VMOVUPS      (R10), Z16
 	VMOVUPS      64(R10), Z17
 	VBROADCASTSS 32(R9), Z18
@@ -1794,11 +1968,11 @@ loop41:
 	ADDQ         $+128, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop41
+	JAE          loop46
 
-done42:
+done47:
 	TESTQ   DX, DX
-	JNZ     finish43
+	JNZ     finish48
 	VMOVUPS Z0, 1024(CX)
 	VMOVUPS Z1, 1088(CX)
 	VMOVUPS Z2, 1152(CX)
@@ -1815,9 +1989,9 @@ done42:
 	VMOVUPS Z13, 1856(CX)
 	VMOVUPS Z14, 1920(CX)
 	VMOVUPS Z15, 1984(CX)
-	JMP     next45
+	JMP     next50
 
-finish43:
+finish48:
 	VBROADCASTSS alpha+72(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
@@ -1853,7 +2027,7 @@ finish43:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        SI, SI
-	JZ           alone44
+	JZ           alone49
 	VBROADCASTSS beta+76(FP), Z16
 	IMUL3Q       $+8, DI, R8
 	ADDQ         SI, R8
@@ -1898,7 +2072,7 @@ finish43:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         DI, R8
 
-alone44:
+alone49:
 	IMUL3Q  $+8, BX, R8
 	ADDQ    DX, R8
 	VMOVUPS Z0, (R8)
@@ -1926,10 +2100,10 @@ alone44:
 	VMOVUPS Z15, 64(R8)
 	ADDQ    BX, R8
 
-next45:
+next50:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh46
+	JZ      fresh51
 	VMOVUPS 2112(CX), Z0
 	VMOVUPS 2240(CX), Z1
 	VMOVUPS 2368(CX), Z2
@@ -1946,9 +2120,9 @@ next45:
 	VMOVUPS 3776(CX), Z13
 	VMOVUPS 3904(CX), Z14
 	VMOVUPS 4032(CX), Z15
-	JMP     begin47
+	JMP     begin52
 
-fresh46:
+fresh51:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -1966,13 +2140,51 @@ fresh46:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin47:
+begin52:
+	TESTQ      DX, DX
+	JZ         prefetched53
+	IMUL3Q     $+16, BX, R8
+	ADDQ       DX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+
+prefetched53:
 	MOVQ k+0(FP), R8
 	MOVQ b+16(FP), R9
 	CMPQ R8, $+4
-	JB   done49
+	JB   done55
 
-loop48:
+loop54:
 	VMOVUPS      64(R9), Z16
 	VBROADCASTSS 64(AX), Z17
 	BYTE $0x62; BYTE $0xb2; BYTE $0x76; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z16, Z17, Z0
@@ -2109,13 +2321,13 @@ loop48:
 	ADDQ         $+512, R9
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop48
+	JAE          loop54
 
-done49:
+done55:
 	CMPQ R8, $+1
-	JB   done51
+	JB   done57
 
-loop50:
+loop56:
 	VMOVUPS      64(R9), Z16
 	VBROADCASTSS 64(AX), Z17
 	BYTE $0x62; BYTE $0xb2; BYTE $0x76; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z16, Z17, Z0
@@ -2153,11 +2365,11 @@ loop50:
 	ADDQ         $+128, R9
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop50
+	JAE          loop56
 
-done51:
+done57:
 	TESTQ   DX, DX
-	JNZ     finish52
+	JNZ     finish58
 	VMOVUPS Z0, 2112(CX)
 	VMOVUPS Z1, 2240(CX)
 	VMOVUPS Z2, 2368(CX)
@@ -2174,9 +2386,9 @@ done51:
 	VMOVUPS Z13, 3776(CX)
 	VMOVUPS Z14, 3904(CX)
 	VMOVUPS Z15, 4032(CX)
-	JMP     next54
+	JMP     next60
 
-finish52:
+finish58:
 	VBROADCASTSS alpha+72(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
@@ -2212,7 +2424,7 @@ finish52:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        SI, SI
-	JZ           alone53
+	JZ           alone59
 	VBROADCASTSS beta+76(FP), Z16
 	IMUL3Q       $+16, DI, AX
 	ADDQ         SI, AX
@@ -2265,7 +2477,7 @@ finish52:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         DI, AX
 
-alone53:
+alone59:
 	IMUL3Q  $+16, BX, AX
 	ADDQ    DX, AX
 	VMOVUPS Z0, 64(AX)
@@ -2301,12 +2513,12 @@ alone53:
 	VMOVUPS Z15, 64(AX)
 	ADDQ    BX, AX
 
-next54:
+next60:
 	VZEROUPPER
 	RET
 
 // func GemmBlockBF16AVX512BF16(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
-// Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
+// Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, MMX+
 TEXT ·GemmBlockBF16AVX512BF16(SB), NOSPLIT, $0-88
 	MOVQ    rows+0(FP), AX
 	MOVQ    a+16(FP), CX
@@ -2321,7 +2533,7 @@ TEXT ·GemmBlockBF16AVX512BF16(SB), NOSPLIT, $0-88
 	ADDQ    R8, R8
 	MOVB    resume+40(FP), R9
 	TESTB   R9, R9
-	JZ      fresh55
+	JZ      fresh61
 	VMOVUPS (DX), Z0
 	VMOVUPS 64(DX), Z1
 	VMOVUPS 128(DX), Z2
@@ -2346,9 +2558,9 @@ TEXT ·GemmBlockBF16AVX512BF16(SB), NOSPLIT, $0-88
 	VMOVUPS 1344(DX), Z21
 	VMOVUPS 1408(DX), Z22
 	VMOVUPS 1472(DX), Z23
-	JMP     begin56
+	JMP     begin62
 
-fresh55:
+fresh61:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -2374,14 +2586,38 @@ fresh55:
 	VXORPS Z22, Z22, Z22
 	VXORPS Z23, Z23, Z23
 
-begin56:
+begin62:
+	TESTQ      BX, BX
+	JZ         prefetched63
+	IMUL3Q     $+0, SI, R9
+	ADDQ       BX, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+
+prefetched63:
 	MOVQ k+8(FP), R9
 	MOVQ CX, R10
 	MOVQ b+24(FP), R11
 	CMPQ R9, $+4
-	JB   done58
+	JB   done65
 
-loop57:
+loop64:
 	VMOVUPS      (R11), Z24
 	VMOVUPS      64(R11), Z25
 	VBROADCASTSS (R10), Z26
@@ -2538,13 +2774,13 @@ loop57:
 	ADDQ         $+512, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop57
+	JAE          loop64
 
-done58:
+done65:
 	CMPQ R9, $+1
-	JB   done60
+	JB   done67
 
-loop59:
+loop66:
 	VMOVUPS      (R11), Z24
 	VMOVUPS      64(R11), Z25
 	VBROADCASTSS (R10), Z26
@@ -2587,11 +2823,11 @@ loop59:
 	ADDQ         $+128, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop59
+	JAE          loop66
 
-done60:
+done67:
 	TESTQ   BX, BX
-	JNZ     finish61
+	JNZ     finish68
 	VMOVUPS Z0, (DX)
 	VMOVUPS Z1, 64(DX)
 	VMOVUPS Z2, 128(DX)
@@ -2616,9 +2852,9 @@ done60:
 	VMOVUPS Z21, 1344(DX)
 	VMOVUPS Z22, 1408(DX)
 	VMOVUPS Z23, 1472(DX)
-	JMP     next63
+	JMP     next70
 
-finish61:
+finish68:
 	VBROADCASTSS alpha+80(FP), Z24
 	VXORPS       Z25, Z25, Z25
 	VADDPS       Z25, Z0, Z0
@@ -2670,7 +2906,7 @@ finish61:
 	VADDPS       Z25, Z23, Z23
 	VMULPS       Z24, Z23, Z23
 	TESTQ        DI, DI
-	JZ           alone62
+	JZ           alone69
 	VBROADCASTSS beta+84(FP), Z24
 	IMUL3Q       $+0, R8, R9
 	ADDQ         DI, R9
@@ -2758,7 +2994,7 @@ finish61:
 	VADDPS       Z25, Z23, Z23
 	ADDQ         R8, R9
 
-alone62:
+alone69:
 	VXORPS     Z25, Z25, Z25
 	VPTERNLOGD $0xff, Z25, Z25, Z25
 	VPSRLD     $0x11, Z25, Z24
@@ -2953,12 +3189,12 @@ alone62:
 	VMOVUPS    Z21, 64(R9)
 	ADDQ       SI, R9
 
-next63:
+next70:
 	SUBQ    $+12, AX
 	JLE     done
 	MOVB    resume+40(FP), R9
 	TESTB   R9, R9
-	JZ      fresh64
+	JZ      fresh71
 	VMOVUPS 1536(DX), Z0
 	VMOVUPS 1600(DX), Z1
 	VMOVUPS 1664(DX), Z2
@@ -2979,9 +3215,9 @@ next63:
 	VMOVUPS 2624(DX), Z17
 	VMOVUPS 2688(DX), Z18
 	VMOVUPS 2752(DX), Z19
-	JMP     begin65
+	JMP     begin72
 
-fresh64:
+fresh71:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -3003,14 +3239,35 @@ fresh64:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin65:
+begin72:
+	TESTQ      BX, BX
+	JZ         prefetched73
+	IMUL3Q     $+6, SI, R9
+	ADDQ       BX, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+
+prefetched73:
 	MOVQ k+8(FP), R9
 	MOVQ CX, R10
 	MOVQ b+24(FP), R11
 	CMPQ R9, $+4
-	JB   done67
+	JB   done75
 
-loop66:
+loop74:
 	VMOVUPS      (R11), Z20
 	VMOVUPS      64(R11), Z21
 	VBROADCASTSS 48(R10), Z22
@@ -3143,13 +3400,13 @@ loop66:
 	ADDQ         $+512, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop66
+	JAE          loop74
 
-done67:
+done75:
 	CMPQ R9, $+1
-	JB   done69
+	JB   done77
 
-loop68:
+loop76:
 	VMOVUPS      (R11), Z20
 	VMOVUPS      64(R11), Z21
 	VBROADCASTSS 48(R10), Z22
@@ -3186,11 +3443,11 @@ loop68:
 	ADDQ         $+128, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop68
+	JAE          loop76
 
-done69:
+done77:
 	TESTQ   BX, BX
-	JNZ     finish70
+	JNZ     finish78
 	VMOVUPS Z0, 1536(DX)
 	VMOVUPS Z1, 1600(DX)
 	VMOVUPS Z2, 1664(DX)
@@ -3211,9 +3468,9 @@ done69:
 	VMOVUPS Z17, 2624(DX)
 	VMOVUPS Z18, 2688(DX)
 	VMOVUPS Z19, 2752(DX)
-	JMP     next72
+	JMP     next80
 
-finish70:
+finish78:
 	VBROADCASTSS alpha+80(FP), Z20
 	VXORPS       Z21, Z21, Z21
 	VADDPS       Z21, Z0, Z0
@@ -3257,7 +3514,7 @@ finish70:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DI, DI
-	JZ           alone71
+	JZ           alone79
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+6, R8, R9
 	ADDQ         DI, R9
@@ -3332,7 +3589,7 @@ finish70:
 	VADDPS       Z21, Z19, Z19
 	ADDQ         R8, R9
 
-alone71:
+alone79:
 	VXORPS     Z21, Z21, Z21
 	VPTERNLOGD $0xff, Z21, Z21, Z21
 	VPSRLD     $0x11, Z21, Z20
@@ -3496,12 +3753,12 @@ alone71:
 	VMOVUPS    Z17, 64(R9)
 	ADDQ       SI, R9
 
-next72:
+next80:
 	SUBQ    $+10, AX
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh73
+	JZ      fresh81
 	VMOVUPS 2816(DX), Z0
 	VMOVUPS 2880(DX), Z1
 	VMOVUPS 2944(DX), Z2
@@ -3522,9 +3779,9 @@ next72:
 	VMOVUPS 3904(DX), Z17
 	VMOVUPS 3968(DX), Z18
 	VMOVUPS 4032(DX), Z19
-	JMP     begin74
+	JMP     begin82
 
-fresh73:
+fresh81:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -3546,13 +3803,34 @@ fresh73:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin74:
+begin82:
+	TESTQ      BX, BX
+	JZ         prefetched83
+	IMUL3Q     $+11, SI, AX
+	ADDQ       BX, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+
+prefetched83:
 	MOVQ k+8(FP), AX
 	MOVQ b+24(FP), R9
 	CMPQ AX, $+4
-	JB   done76
+	JB   done85
 
-loop75:
+loop84:
 	VMOVUPS      (R9), Z20
 	VMOVUPS      64(R9), Z21
 	VBROADCASTSS 88(CX), Z22
@@ -3685,13 +3963,13 @@ loop75:
 	ADDQ         $+512, R9
 	SUBQ         $+4, AX
 	CMPQ         AX, $+4
-	JAE          loop75
+	JAE          loop84
 
-done76:
+done85:
 	CMPQ AX, $+1
-	JB   done78
+	JB   done87
 
-loop77:
+loop86:
 	VMOVUPS      (R9), Z20
 	VMOVUPS      64(R9), Z21
 	VBROADCASTSS 88(CX), Z22
@@ -3728,11 +4006,11 @@ loop77:
 	ADDQ         $+128, R9
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop77
+	JAE          loop86
 
-done78:
+done87:
 	TESTQ   BX, BX
-	JNZ     finish79
+	JNZ     finish88
 	VMOVUPS Z0, 2816(DX)
 	VMOVUPS Z1, 2880(DX)
 	VMOVUPS Z2, 2944(DX)
@@ -3753,9 +4031,9 @@ done78:
 	VMOVUPS Z17, 3904(DX)
 	VMOVUPS Z18, 3968(DX)
 	VMOVUPS Z19, 4032(DX)
-	JMP     next81
+	JMP     next90
 
-finish79:
+finish88:
 	VBROADCASTSS alpha+80(FP), Z20
 	VXORPS       Z21, Z21, Z21
 	VADDPS       Z21, Z0, Z0
@@ -3799,7 +4077,7 @@ finish79:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DI, DI
-	JZ           alone80
+	JZ           alone89
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+11, R8, AX
 	ADDQ         DI, AX
@@ -3874,7 +4152,7 @@ finish79:
 	VADDPS       Z21, Z19, Z19
 	ADDQ         R8, AX
 
-alone80:
+alone89:
 	VXORPS     Z21, Z21, Z21
 	VPTERNLOGD $0xff, Z21, Z21, Z21
 	VPSRLD     $0x11, Z21, Z20
@@ -4038,13 +4316,13 @@ alone80:
 	VMOVUPS    Z17, 64(AX)
 	ADDQ       SI, AX
 
-next81:
+next90:
 done:
 	VZEROUPPER
 	RET
 
 // func GemmCornerBF16AVX512BF16(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
-// Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
+// Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, MMX+
 TEXT ·GemmCornerBF16AVX512BF16(SB), NOSPLIT, $0-80
 	MOVQ    a+8(FP), AX
 	MOVQ    acc+24(FP), CX
@@ -4058,7 +4336,7 @@ TEXT ·GemmCornerBF16AVX512BF16(SB), NOSPLIT, $0-80
 	ADDQ    DI, DI
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh82
+	JZ      fresh91
 	VMOVUPS (CX), Z0
 	VMOVUPS 64(CX), Z1
 	VMOVUPS 128(CX), Z2
@@ -4075,9 +4353,9 @@ TEXT ·GemmCornerBF16AVX512BF16(SB), NOSPLIT, $0-80
 	VMOVUPS 832(CX), Z13
 	VMOVUPS 896(CX), Z14
 	VMOVUPS 960(CX), Z15
-	JMP     begin83
+	JMP     begin92
 
-fresh82:
+fresh91:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -4095,14 +4373,32 @@ fresh82:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin83:
+begin92:
+	TESTQ      DX, DX
+	JZ         prefetched93
+	IMUL3Q     $+0, BX, R8
+	ADDQ       DX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+
+prefetched93:
 	MOVQ k+0(FP), R8
 	MOVQ AX, R9
 	MOVQ b+16(FP), R10
 	CMPQ R8, $+4
-	JB   done85
+	JB   done95
 
-loop84:
+loop94:
 	VMOVUPS      (R10), Z16
 	VMOVUPS      64(R10), Z17
 	VBROADCASTSS (R9), Z18
@@ -4211,13 +4507,13 @@ loop84:
 	ADDQ         $+512, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop84
+	JAE          loop94
 
-done85:
+done95:
 	CMPQ R8, $+1
-	JB   done87
+	JB   done97
 
-loop86:
+loop96:
 	VMOVUPS      (R10), Z16
 	VMOVUPS      64(R10), Z17
 	VBROADCASTSS (R9), Z18
@@ -4248,11 +4544,11 @@ loop86:
 	ADDQ         $+128, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop86
+	JAE          loop96
 
-done87:
+done97:
 	TESTQ   DX, DX
-	JNZ     finish88
+	JNZ     finish98
 	VMOVUPS Z0, (CX)
 	VMOVUPS Z1, 64(CX)
 	VMOVUPS Z2, 128(CX)
@@ -4269,9 +4565,9 @@ done87:
 	VMOVUPS Z13, 832(CX)
 	VMOVUPS Z14, 896(CX)
 	VMOVUPS Z15, 960(CX)
-	JMP     next90
+	JMP     next100
 
-finish88:
+finish98:
 	VBROADCASTSS alpha+72(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
@@ -4307,7 +4603,7 @@ finish88:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        SI, SI
-	JZ           alone89
+	JZ           alone99
 	VBROADCASTSS beta+76(FP), Z16
 	IMUL3Q       $+0, DI, R8
 	ADDQ         SI, R8
@@ -4369,7 +4665,7 @@ finish88:
 	VADDPS       Z17, Z15, Z15
 	ADDQ         DI, R8
 
-alone89:
+alone99:
 	VXORPS     Z17, Z17, Z17
 	VPTERNLOGD $0xff, Z17, Z17, Z17
 	VPSRLD     $0x11, Z17, Z16
@@ -4502,10 +4798,10 @@ alone89:
 	VMOVUPS    Z13, 64(R8)
 	ADDQ       BX, R8
 
-next90:
+next100:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh91
+	JZ      fresh101
 	VMOVUPS 1024(CX), Z0
 	VMOVUPS 1088(CX), Z1
 	VMOVUPS 1152(CX), Z2
@@ -4522,9 +4818,9 @@ next90:
 	VMOVUPS 1856(CX), Z13
 	VMOVUPS 1920(CX), Z14
 	VMOVUPS 1984(CX), Z15
-	JMP     begin92
+	JMP     begin102
 
-fresh91:
+fresh101:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -4542,14 +4838,32 @@ fresh91:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin92:
+begin102:
+	TESTQ      DX, DX
+	JZ         prefetched103
+	IMUL3Q     $+4, BX, R8
+	ADDQ       DX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+
+prefetched103:
 	MOVQ k+0(FP), R8
 	MOVQ AX, R9
 	MOVQ b+16(FP), R10
 	CMPQ R8, $+4
-	JB   done94
+	JB   done105
 
-loop93:
+loop104:
 	VMOVUPS      (R10), Z16
 	VMOVUPS      64(R10), Z17
 	VBROADCASTSS 32(R9), Z18
@@ -4658,13 +4972,13 @@ loop93:
 	ADDQ         $+512, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop93
+	JAE          loop104
 
-done94:
+done105:
 	CMPQ R8, $+1
-	JB   done96
+	JB   done107
 
-loop95:
+loop106:
 	VMOVUPS      (R10), Z16
 	VMOVUPS      64(R10), Z17
 	VBROADCASTSS 32(R9), Z18
@@ -4695,11 +5009,11 @@ loop95:
 	ADDQ         $+128, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop95
+	JAE          loop106
 
-done96:
+done107:
 	TESTQ   DX, DX
-	JNZ     finish97
+	JNZ     finish108
 	VMOVUPS Z0, 1024(CX)
 	VMOVUPS Z1, 1088(CX)
 	VMOVUPS Z2, 1152(CX)
@@ -4716,9 +5030,9 @@ done96:
 	VMOVUPS Z13, 1856(CX)
 	VMOVUPS Z14, 1920(CX)
 	VMOVUPS Z15, 1984(CX)
-	JMP     next99
+	JMP     next110
 
-finish97:
+finish108:
 	VBROADCASTSS alpha+72(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
@@ -4754,7 +5068,7 @@ finish97:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        SI, SI
-	JZ           alone98
+	JZ           alone109
 	VBROADCASTSS beta+76(FP), Z16
 	IMUL3Q       $+4, DI, R8
 	ADDQ         SI, R8
@@ -4816,7 +5130,7 @@ finish97:
 	VADDPS       Z17, Z15, Z15
 	ADDQ         DI, R8
 
-alone98:
+alone109:
 	VXORPS     Z17, Z17, Z17
 	VPTERNLOGD $0xff, Z17, Z17, Z17
 	VPSRLD     $0x11, Z17, Z16
@@ -4949,10 +5263,10 @@ alone98:
 	VMOVUPS    Z13, 64(R8)
 	ADDQ       BX, R8
 
-next99:
+next110:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh100
+	JZ      fresh111
 	VMOVUPS 2112(CX), Z0
 	VMOVUPS 2240(CX), Z1
 	VMOVUPS 2368(CX), Z2
@@ -4969,9 +5283,9 @@ next99:
 	VMOVUPS 3776(CX), Z13
 	VMOVUPS 3904(CX), Z14
 	VMOVUPS 4032(CX), Z15
-	JMP     begin101
+	JMP     begin112
 
-fresh100:
+fresh111:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -4989,13 +5303,35 @@ fresh100:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin101:
+begin112:
+	TESTQ      DX, DX
+	JZ         prefetched113
+	IMUL3Q     $+8, BX, R8
+	ADDQ       DX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+
+prefetched113:
 	MOVQ k+0(FP), R8
 	MOVQ b+16(FP), R9
 	CMPQ R8, $+4
-	JB   done103
+	JB   done115
 
-loop102:
+loop114:
 	VMOVUPS      64(R9), Z16
 	VBROADCASTSS 64(AX), Z17
 	BYTE $0x62; BYTE $0xb2; BYTE $0x76; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z16, Z17, Z0
@@ -5132,13 +5468,13 @@ loop102:
 	ADDQ         $+512, R9
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop102
+	JAE          loop114
 
-done103:
+done115:
 	CMPQ R8, $+1
-	JB   done105
+	JB   done117
 
-loop104:
+loop116:
 	VMOVUPS      64(R9), Z16
 	VBROADCASTSS 64(AX), Z17
 	BYTE $0x62; BYTE $0xb2; BYTE $0x76; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z16, Z17, Z0
@@ -5176,11 +5512,11 @@ loop104:
 	ADDQ         $+128, R9
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop104
+	JAE          loop116
 
-done105:
+done117:
 	TESTQ   DX, DX
-	JNZ     finish106
+	JNZ     finish118
 	VMOVUPS Z0, 2112(CX)
 	VMOVUPS Z1, 2240(CX)
 	VMOVUPS Z2, 2368(CX)
@@ -5197,9 +5533,9 @@ done105:
 	VMOVUPS Z13, 3776(CX)
 	VMOVUPS Z14, 3904(CX)
 	VMOVUPS Z15, 4032(CX)
-	JMP     next108
+	JMP     next120
 
-finish106:
+finish118:
 	VBROADCASTSS alpha+72(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
@@ -5235,7 +5571,7 @@ finish106:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        SI, SI
-	JZ           alone107
+	JZ           alone119
 	VBROADCASTSS beta+76(FP), Z16
 	IMUL3Q       $+8, DI, AX
 	ADDQ         SI, AX
@@ -5301,7 +5637,7 @@ finish106:
 	VADDPS       Z17, Z15, Z15
 	ADDQ         DI, AX
 
-alone107:
+alone119:
 	VXORPS     Z17, Z17, Z17
 	VPTERNLOGD $0xff, Z17, Z17, Z17
 	VPSRLD     $0x11, Z17, Z16
@@ -5438,7 +5774,7 @@ alone107:
 	VMOVUPS    Z14, 64(AX)
 	ADDQ       BX, AX
 
-next108:
+next120:
 	VZEROUPPER
 	RET
 
@@ -5460,9 +5796,9 @@ TEXT ·NormalizeBlockBF16AVX512BF16(SB), NOSPLIT, $0-36
 	VPSLLD       $0x10, Z4, Z4
 	MOVQ         $+32, BX
 	CMPQ         BX, $+2
-	JB           done110
+	JB           done122
 
-loop109:
+loop121:
 	VMULPS  (CX), Z0, Z6
 	VMULPS  Z1, Z6, Z6
 	VDIVPS  Z2, Z6, Z6
@@ -5510,9 +5846,9 @@ loop109:
 	ADDQ    $+128, AX
 	SUBQ    $+2, BX
 	CMPQ    BX, $+2
-	JAE     loop109
+	JAE     loop121
 
-done110:
+done122:
 	VZEROUPPER
 	RET
 
@@ -6385,9 +6721,9 @@ TEXT ·PairRowsAVX512BF16(SB), NOSPLIT, $0-40
 	MOVQ sStride+32(FP), SI
 	ADDQ SI, SI
 	CMPQ AX, $+1
-	JB   done112
+	JB   done124
 
-loop111:
+loop123:
 	VPMOVZXWD (BX), Z0
 	VPMOVZXWD (BX)(SI*1), Z1
 	VPSLLD    $0x10, Z1, Z1
@@ -6403,9 +6739,9 @@ loop111:
 	ADDQ      DX, CX
 	SUBQ      $+1, AX
 	CMPQ      AX, $+1
-	JAE       loop111
+	JAE       loop123
 
-done112:
+done124:
 	VZEROUPPER
 	RET
 
@@ -6422,9 +6758,9 @@ TEXT ·UnpairRowsAVX512BF16(SB), NOSPLIT, $0-40
 	ADDQ SI, SI
 	ADDQ SI, SI
 	CMPQ AX, $+1
-	JB   done114
+	JB   done126
 
-loop113:
+loop125:
 	VMOVUPS (BX), Z0
 	VPSLLD  $0x10, Z0, Z1
 	VPSRLD  $0x10, Z0, Z0
@@ -6442,9 +6778,9 @@ loop113:
 	ADDQ    DX, CX
 	SUBQ    $+1, AX
 	CMPQ    AX, $+1
-	JAE     loop113
+	JAE     loop125
 
-done114:
+done126:
 	VZEROUPPER
 	RET
 
@@ -6468,9 +6804,9 @@ TEXT ·PeakDotAVX512BF16(SB), NOSPLIT, $0-8
 	VXORPS Z13, Z13, Z13
 	VXORPS Z14, Z14, Z14
 	CMPQ   AX, $+1
-	JB     done116
+	JB     done128
 
-loop115:
+loop127:
 	BYTE $0x62; BYTE $0xf2; BYTE $0x7e; BYTE $0x48; BYTE $0x52; BYTE $0xc8 // VDPBF16PS Z0, Z0, Z1
 	BYTE $0x62; BYTE $0xf2; BYTE $0x7e; BYTE $0x48; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z0, Z0, Z2
 	BYTE $0x62; BYTE $0xf2; BYTE $0x7e; BYTE $0x48; BYTE $0x52; BYTE $0xd8 // VDPBF16PS Z0, Z0, Z3
@@ -6487,8 +6823,8 @@ loop115:
 	BYTE $0x62; BYTE $0x72; BYTE $0x7e; BYTE $0x48; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z0, Z0, Z14
 	SUBQ      $+1, AX
 	CMPQ      AX, $+1
-	JAE       loop115
+	JAE       loop127
 
-done116:
+done128:
 	VZEROUPPER
 	RET

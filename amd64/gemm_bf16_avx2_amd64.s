@@ -5,7 +5,7 @@
 #include "textflag.h"
 
 // func GemmBlockPairsAVX2(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
-// Requires: AVX, FMA3, SSE
+// Requires: AVX, FMA3, MMX+, SSE
 TEXT ·GemmBlockPairsAVX2(SB), NOSPLIT, $8-88
 	MOVQ    rows+0(FP), AX
 	MOVQ    a+16(FP), CX
@@ -54,14 +54,32 @@ fresh1:
 	VXORPS Y11, Y11, Y11
 
 begin2:
+	TESTQ      BX, BX
+	JZ         prefetched3
+	IMUL3Q     $+0, SI, R9
+	ADDQ       BX, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+
+prefetched3:
 	MOVQ    k+8(FP), R9
 	MOVQ    CX, R10
 	MOVQ    b+24(FP), R11
 	LDMXCSR 4(SP)
 	CMPQ    R9, $+4
-	JB      done4
+	JB      done5
 
-loop3:
+loop4:
 	VMOVUPS      64(R11), Y12
 	VMOVUPS      96(R11), Y13
 	VBROADCASTSS 64(R10), Y14
@@ -146,13 +164,13 @@ loop3:
 	ADDQ         $+256, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop3
+	JAE          loop4
 
-done4:
+done5:
 	CMPQ R9, $+2
-	JB   done6
+	JB   done7
 
-loop5:
+loop6:
 	VMOVUPS      64(R11), Y12
 	VMOVUPS      96(R11), Y13
 	VBROADCASTSS 64(R10), Y14
@@ -197,13 +215,13 @@ loop5:
 	ADDQ         $+128, R11
 	SUBQ         $+2, R9
 	CMPQ         R9, $+2
-	JAE          loop5
+	JAE          loop6
 
-done6:
+done7:
 	CMPQ R9, $+1
-	JB   done8
+	JB   done9
 
-loop7:
+loop8:
 	VMOVUPS      (R11), Y12
 	VMOVUPS      32(R11), Y13
 	VBROADCASTSS (R10), Y14
@@ -228,12 +246,12 @@ loop7:
 	ADDQ         $+64, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop7
+	JAE          loop8
 
-done8:
+done9:
 	LDMXCSR (SP)
 	TESTQ   BX, BX
-	JNZ     finish9
+	JNZ     finish10
 	VMOVUPS Y0, (DX)
 	VMOVUPS Y1, 32(DX)
 	VMOVUPS Y2, 64(DX)
@@ -246,9 +264,9 @@ done8:
 	VMOVUPS Y9, 288(DX)
 	VMOVUPS Y10, 320(DX)
 	VMOVUPS Y11, 352(DX)
-	JMP     next11
+	JMP     next12
 
-finish9:
+finish10:
 	VBROADCASTSS alpha+80(FP), Y12
 	VXORPS       Y13, Y13, Y13
 	VADDPS       Y13, Y0, Y0
@@ -276,7 +294,7 @@ finish9:
 	VADDPS       Y13, Y11, Y11
 	VMULPS       Y12, Y11, Y11
 	TESTQ        DI, DI
-	JZ           alone10
+	JZ           alone11
 	VBROADCASTSS beta+84(FP), Y12
 	IMUL3Q       $+0, R8, R9
 	ADDQ         DI, R9
@@ -311,7 +329,7 @@ finish9:
 	VADDPS       Y12, Y11, Y11
 	ADDQ         R8, R9
 
-alone10:
+alone11:
 	IMUL3Q  $+0, SI, R9
 	ADDQ    BX, R9
 	VMOVUPS Y0, (R9)
@@ -333,12 +351,12 @@ alone10:
 	VMOVUPS Y11, 32(R9)
 	ADDQ    SI, R9
 
-next11:
+next12:
 	SUBQ    $+6, AX
 	JLE     done
 	MOVB    resume+40(FP), R9
 	TESTB   R9, R9
-	JZ      fresh12
+	JZ      fresh13
 	VMOVUPS 384(DX), Y0
 	VMOVUPS 416(DX), Y1
 	VMOVUPS 448(DX), Y2
@@ -349,9 +367,9 @@ next11:
 	VMOVUPS 608(DX), Y7
 	VMOVUPS 640(DX), Y8
 	VMOVUPS 672(DX), Y9
-	JMP     begin13
+	JMP     begin14
 
-fresh12:
+fresh13:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -363,15 +381,31 @@ fresh12:
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 
-begin13:
+begin14:
+	TESTQ      BX, BX
+	JZ         prefetched15
+	IMUL3Q     $+6, SI, R9
+	ADDQ       BX, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+
+prefetched15:
 	MOVQ    k+8(FP), R9
 	MOVQ    CX, R10
 	MOVQ    b+24(FP), R11
 	LDMXCSR 4(SP)
 	CMPQ    R9, $+4
-	JB      done15
+	JB      done17
 
-loop14:
+loop16:
 	VMOVUPS      64(R11), Y10
 	VMOVUPS      96(R11), Y11
 	VBROADCASTSS 88(R10), Y12
@@ -444,13 +478,13 @@ loop14:
 	ADDQ         $+256, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop14
+	JAE          loop16
 
-done15:
+done17:
 	CMPQ R9, $+2
-	JB   done17
+	JB   done19
 
-loop16:
+loop18:
 	VMOVUPS      64(R11), Y10
 	VMOVUPS      96(R11), Y11
 	VBROADCASTSS 88(R10), Y12
@@ -489,13 +523,13 @@ loop16:
 	ADDQ         $+128, R11
 	SUBQ         $+2, R9
 	CMPQ         R9, $+2
-	JAE          loop16
+	JAE          loop18
 
-done17:
+done19:
 	CMPQ R9, $+1
-	JB   done19
+	JB   done21
 
-loop18:
+loop20:
 	VMOVUPS      (R11), Y10
 	VMOVUPS      32(R11), Y11
 	VBROADCASTSS 24(R10), Y12
@@ -517,12 +551,12 @@ loop18:
 	ADDQ         $+64, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop18
+	JAE          loop20
 
-done19:
+done21:
 	LDMXCSR (SP)
 	TESTQ   BX, BX
-	JNZ     finish20
+	JNZ     finish22
 	VMOVUPS Y0, 384(DX)
 	VMOVUPS Y1, 416(DX)
 	VMOVUPS Y2, 448(DX)
@@ -533,9 +567,9 @@ done19:
 	VMOVUPS Y7, 608(DX)
 	VMOVUPS Y8, 640(DX)
 	VMOVUPS Y9, 672(DX)
-	JMP     next22
+	JMP     next24
 
-finish20:
+finish22:
 	VBROADCASTSS alpha+80(FP), Y10
 	VXORPS       Y11, Y11, Y11
 	VADDPS       Y11, Y0, Y0
@@ -559,7 +593,7 @@ finish20:
 	VADDPS       Y11, Y9, Y9
 	VMULPS       Y10, Y9, Y9
 	TESTQ        DI, DI
-	JZ           alone21
+	JZ           alone23
 	VBROADCASTSS beta+84(FP), Y10
 	IMUL3Q       $+6, R8, R9
 	ADDQ         DI, R9
@@ -589,7 +623,7 @@ finish20:
 	VADDPS       Y10, Y9, Y9
 	ADDQ         R8, R9
 
-alone21:
+alone23:
 	IMUL3Q  $+6, SI, R9
 	ADDQ    BX, R9
 	VMOVUPS Y0, (R9)
@@ -608,12 +642,12 @@ alone21:
 	VMOVUPS Y9, 32(R9)
 	ADDQ    SI, R9
 
-next22:
+next24:
 	SUBQ    $+5, AX
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh23
+	JZ      fresh25
 	VMOVUPS 704(DX), Y0
 	VMOVUPS 736(DX), Y1
 	VMOVUPS 768(DX), Y2
@@ -624,9 +658,9 @@ next22:
 	VMOVUPS 928(DX), Y7
 	VMOVUPS 960(DX), Y8
 	VMOVUPS 992(DX), Y9
-	JMP     begin24
+	JMP     begin26
 
-fresh23:
+fresh25:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -638,14 +672,30 @@ fresh23:
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 
-begin24:
+begin26:
+	TESTQ      BX, BX
+	JZ         prefetched27
+	IMUL3Q     $+11, SI, AX
+	ADDQ       BX, AX
+	PREFETCHT0 (AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	ADDQ       SI, AX
+
+prefetched27:
 	MOVQ    k+8(FP), AX
 	MOVQ    b+24(FP), R9
 	LDMXCSR 4(SP)
 	CMPQ    AX, $+4
-	JB      done26
+	JB      done29
 
-loop25:
+loop28:
 	VMOVUPS      64(R9), Y10
 	VMOVUPS      96(R9), Y11
 	VBROADCASTSS 108(CX), Y12
@@ -718,13 +768,13 @@ loop25:
 	ADDQ         $+256, R9
 	SUBQ         $+4, AX
 	CMPQ         AX, $+4
-	JAE          loop25
+	JAE          loop28
 
-done26:
+done29:
 	CMPQ AX, $+2
-	JB   done28
+	JB   done31
 
-loop27:
+loop30:
 	VMOVUPS      64(R9), Y10
 	VMOVUPS      96(R9), Y11
 	VBROADCASTSS 108(CX), Y12
@@ -763,13 +813,13 @@ loop27:
 	ADDQ         $+128, R9
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop27
+	JAE          loop30
 
-done28:
+done31:
 	CMPQ AX, $+1
-	JB   done30
+	JB   done33
 
-loop29:
+loop32:
 	VMOVUPS      (R9), Y10
 	VMOVUPS      32(R9), Y11
 	VBROADCASTSS 44(CX), Y12
@@ -791,12 +841,12 @@ loop29:
 	ADDQ         $+64, R9
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop29
+	JAE          loop32
 
-done30:
+done33:
 	LDMXCSR (SP)
 	TESTQ   BX, BX
-	JNZ     finish31
+	JNZ     finish34
 	VMOVUPS Y0, 704(DX)
 	VMOVUPS Y1, 736(DX)
 	VMOVUPS Y2, 768(DX)
@@ -807,9 +857,9 @@ done30:
 	VMOVUPS Y7, 928(DX)
 	VMOVUPS Y8, 960(DX)
 	VMOVUPS Y9, 992(DX)
-	JMP     next33
+	JMP     next36
 
-finish31:
+finish34:
 	VBROADCASTSS alpha+80(FP), Y10
 	VXORPS       Y11, Y11, Y11
 	VADDPS       Y11, Y0, Y0
@@ -833,7 +883,7 @@ finish31:
 	VADDPS       Y11, Y9, Y9
 	VMULPS       Y10, Y9, Y9
 	TESTQ        DI, DI
-	JZ           alone32
+	JZ           alone35
 	VBROADCASTSS beta+84(FP), Y10
 	IMUL3Q       $+11, R8, AX
 	ADDQ         DI, AX
@@ -863,7 +913,7 @@ finish31:
 	VADDPS       Y10, Y9, Y9
 	ADDQ         R8, AX
 
-alone32:
+alone35:
 	IMUL3Q  $+11, SI, AX
 	ADDQ    BX, AX
 	VMOVUPS Y0, (AX)
@@ -882,13 +932,13 @@ alone32:
 	VMOVUPS Y9, 32(AX)
 	ADDQ    SI, AX
 
-next33:
+next36:
 done:
 	VZEROUPPER
 	RET
 
 // func GemmCornerPairsAVX2(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
-// Requires: AVX, FMA3, SSE
+// Requires: AVX, FMA3, MMX+, SSE
 TEXT ·GemmCornerPairsAVX2(SB), NOSPLIT, $8-80
 	MOVQ    a+8(FP), AX
 	MOVQ    acc+24(FP), CX
@@ -906,7 +956,7 @@ TEXT ·GemmCornerPairsAVX2(SB), NOSPLIT, $8-80
 	MOVL    R8, 4(SP)
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh34
+	JZ      fresh37
 	VMOVUPS (CX), Y0
 	VMOVUPS 32(CX), Y1
 	VMOVUPS 64(CX), Y2
@@ -915,9 +965,9 @@ TEXT ·GemmCornerPairsAVX2(SB), NOSPLIT, $8-80
 	VMOVUPS 160(CX), Y5
 	VMOVUPS 192(CX), Y6
 	VMOVUPS 224(CX), Y7
-	JMP     begin35
+	JMP     begin38
 
-fresh34:
+fresh37:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -927,15 +977,29 @@ fresh34:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 
-begin35:
+begin38:
+	TESTQ      DX, DX
+	JZ         prefetched39
+	IMUL3Q     $+0, BX, R8
+	ADDQ       DX, R8
+	PREFETCHT0 (R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	ADDQ       BX, R8
+
+prefetched39:
 	MOVQ    k+0(FP), R8
 	MOVQ    AX, R9
 	MOVQ    b+16(FP), R10
 	LDMXCSR 4(SP)
 	CMPQ    R8, $+4
-	JB      done37
+	JB      done41
 
-loop36:
+loop40:
 	VMOVUPS      64(R10), Y8
 	VMOVUPS      96(R10), Y9
 	VBROADCASTSS 64(R9), Y10
@@ -996,13 +1060,13 @@ loop36:
 	ADDQ         $+256, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop36
+	JAE          loop40
 
-done37:
+done41:
 	CMPQ R8, $+2
-	JB   done39
+	JB   done43
 
-loop38:
+loop42:
 	VMOVUPS      64(R10), Y8
 	VMOVUPS      96(R10), Y9
 	VBROADCASTSS 64(R9), Y10
@@ -1035,13 +1099,13 @@ loop38:
 	ADDQ         $+128, R10
 	SUBQ         $+2, R8
 	CMPQ         R8, $+2
-	JAE          loop38
+	JAE          loop42
 
-done39:
+done43:
 	CMPQ R8, $+1
-	JB   done41
+	JB   done45
 
-loop40:
+loop44:
 	VMOVUPS      (R10), Y8
 	VMOVUPS      32(R10), Y9
 	VBROADCASTSS (R9), Y10
@@ -1060,12 +1124,12 @@ loop40:
 	ADDQ         $+64, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop40
+	JAE          loop44
 
-done41:
+done45:
 	LDMXCSR (SP)
 	TESTQ   DX, DX
-	JNZ     finish42
+	JNZ     finish46
 	VMOVUPS Y0, (CX)
 	VMOVUPS Y1, 32(CX)
 	VMOVUPS Y2, 64(CX)
@@ -1074,9 +1138,9 @@ done41:
 	VMOVUPS Y5, 160(CX)
 	VMOVUPS Y6, 192(CX)
 	VMOVUPS Y7, 224(CX)
-	JMP     next44
+	JMP     next48
 
-finish42:
+finish46:
 	VBROADCASTSS alpha+72(FP), Y8
 	VXORPS       Y9, Y9, Y9
 	VADDPS       Y9, Y0, Y0
@@ -1096,7 +1160,7 @@ finish42:
 	VADDPS       Y9, Y7, Y7
 	VMULPS       Y8, Y7, Y7
 	TESTQ        SI, SI
-	JZ           alone43
+	JZ           alone47
 	VBROADCASTSS beta+76(FP), Y8
 	IMUL3Q       $+0, DI, R8
 	ADDQ         SI, R8
@@ -1121,7 +1185,7 @@ finish42:
 	VADDPS       Y8, Y7, Y7
 	ADDQ         DI, R8
 
-alone43:
+alone47:
 	IMUL3Q  $+0, BX, R8
 	ADDQ    DX, R8
 	VMOVUPS Y0, (R8)
@@ -1137,10 +1201,10 @@ alone43:
 	VMOVUPS Y7, 32(R8)
 	ADDQ    BX, R8
 
-next44:
+next48:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh45
+	JZ      fresh49
 	VMOVUPS 256(CX), Y0
 	VMOVUPS 288(CX), Y1
 	VMOVUPS 320(CX), Y2
@@ -1149,9 +1213,9 @@ next44:
 	VMOVUPS 416(CX), Y5
 	VMOVUPS 448(CX), Y6
 	VMOVUPS 480(CX), Y7
-	JMP     begin46
+	JMP     begin50
 
-fresh45:
+fresh49:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1161,15 +1225,29 @@ fresh45:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 
-begin46:
+begin50:
+	TESTQ      DX, DX
+	JZ         prefetched51
+	IMUL3Q     $+4, BX, R8
+	ADDQ       DX, R8
+	PREFETCHT0 (R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	ADDQ       BX, R8
+
+prefetched51:
 	MOVQ    k+0(FP), R8
 	MOVQ    AX, R9
 	MOVQ    b+16(FP), R10
 	LDMXCSR 4(SP)
 	CMPQ    R8, $+4
-	JB      done48
+	JB      done53
 
-loop47:
+loop52:
 	VMOVUPS      64(R10), Y8
 	VMOVUPS      96(R10), Y9
 	VBROADCASTSS 80(R9), Y10
@@ -1230,13 +1308,13 @@ loop47:
 	ADDQ         $+256, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop47
+	JAE          loop52
 
-done48:
+done53:
 	CMPQ R8, $+2
-	JB   done50
+	JB   done55
 
-loop49:
+loop54:
 	VMOVUPS      64(R10), Y8
 	VMOVUPS      96(R10), Y9
 	VBROADCASTSS 80(R9), Y10
@@ -1269,13 +1347,13 @@ loop49:
 	ADDQ         $+128, R10
 	SUBQ         $+2, R8
 	CMPQ         R8, $+2
-	JAE          loop49
+	JAE          loop54
 
-done50:
+done55:
 	CMPQ R8, $+1
-	JB   done52
+	JB   done57
 
-loop51:
+loop56:
 	VMOVUPS      (R10), Y8
 	VMOVUPS      32(R10), Y9
 	VBROADCASTSS 16(R9), Y10
@@ -1294,12 +1372,12 @@ loop51:
 	ADDQ         $+64, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop51
+	JAE          loop56
 
-done52:
+done57:
 	LDMXCSR (SP)
 	TESTQ   DX, DX
-	JNZ     finish53
+	JNZ     finish58
 	VMOVUPS Y0, 256(CX)
 	VMOVUPS Y1, 288(CX)
 	VMOVUPS Y2, 320(CX)
@@ -1308,9 +1386,9 @@ done52:
 	VMOVUPS Y5, 416(CX)
 	VMOVUPS Y6, 448(CX)
 	VMOVUPS Y7, 480(CX)
-	JMP     next55
+	JMP     next60
 
-finish53:
+finish58:
 	VBROADCASTSS alpha+72(FP), Y8
 	VXORPS       Y9, Y9, Y9
 	VADDPS       Y9, Y0, Y0
@@ -1330,7 +1408,7 @@ finish53:
 	VADDPS       Y9, Y7, Y7
 	VMULPS       Y8, Y7, Y7
 	TESTQ        SI, SI
-	JZ           alone54
+	JZ           alone59
 	VBROADCASTSS beta+76(FP), Y8
 	IMUL3Q       $+4, DI, R8
 	ADDQ         SI, R8
@@ -1355,7 +1433,7 @@ finish53:
 	VADDPS       Y8, Y7, Y7
 	ADDQ         DI, R8
 
-alone54:
+alone59:
 	IMUL3Q  $+4, BX, R8
 	ADDQ    DX, R8
 	VMOVUPS Y0, (R8)
@@ -1371,10 +1449,10 @@ alone54:
 	VMOVUPS Y7, 32(R8)
 	ADDQ    BX, R8
 
-next55:
+next60:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh56
+	JZ      fresh61
 	VMOVUPS 544(CX), Y0
 	VMOVUPS 608(CX), Y1
 	VMOVUPS 672(CX), Y2
@@ -1383,9 +1461,9 @@ next55:
 	VMOVUPS 864(CX), Y5
 	VMOVUPS 928(CX), Y6
 	VMOVUPS 992(CX), Y7
-	JMP     begin57
+	JMP     begin62
 
-fresh56:
+fresh61:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1395,14 +1473,36 @@ fresh56:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 
-begin57:
+begin62:
+	TESTQ      DX, DX
+	JZ         prefetched63
+	IMUL3Q     $+8, BX, R8
+	ADDQ       DX, R8
+	PREFETCHT0 32(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 32(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 32(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 32(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 32(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 32(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 32(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 32(R8)
+	ADDQ       BX, R8
+
+prefetched63:
 	MOVQ    k+0(FP), R8
 	MOVQ    b+16(FP), R9
 	LDMXCSR 4(SP)
 	CMPQ    R8, $+4
-	JB      done59
+	JB      done65
 
-loop58:
+loop64:
 	VMOVUPS      96(R9), Y8
 	VBROADCASTSS 96(AX), Y9
 	VFMADD231PS  Y8, Y9, Y0
@@ -1475,13 +1575,13 @@ loop58:
 	ADDQ         $+256, R9
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop58
+	JAE          loop64
 
-done59:
+done65:
 	CMPQ R8, $+2
-	JB   done61
+	JB   done67
 
-loop60:
+loop66:
 	VMOVUPS      96(R9), Y8
 	VBROADCASTSS 96(AX), Y9
 	VFMADD231PS  Y8, Y9, Y0
@@ -1520,13 +1620,13 @@ loop60:
 	ADDQ         $+128, R9
 	SUBQ         $+2, R8
 	CMPQ         R8, $+2
-	JAE          loop60
+	JAE          loop66
 
-done61:
+done67:
 	CMPQ R8, $+1
-	JB   done63
+	JB   done69
 
-loop62:
+loop68:
 	VMOVUPS      32(R9), Y8
 	VBROADCASTSS 32(AX), Y9
 	VFMADD231PS  Y8, Y9, Y0
@@ -1548,12 +1648,12 @@ loop62:
 	ADDQ         $+64, R9
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop62
+	JAE          loop68
 
-done63:
+done69:
 	LDMXCSR (SP)
 	TESTQ   DX, DX
-	JNZ     finish64
+	JNZ     finish70
 	VMOVUPS Y0, 544(CX)
 	VMOVUPS Y1, 608(CX)
 	VMOVUPS Y2, 672(CX)
@@ -1562,9 +1662,9 @@ done63:
 	VMOVUPS Y5, 864(CX)
 	VMOVUPS Y6, 928(CX)
 	VMOVUPS Y7, 992(CX)
-	JMP     next66
+	JMP     next72
 
-finish64:
+finish70:
 	VBROADCASTSS alpha+72(FP), Y8
 	VXORPS       Y9, Y9, Y9
 	VADDPS       Y9, Y0, Y0
@@ -1584,7 +1684,7 @@ finish64:
 	VADDPS       Y9, Y7, Y7
 	VMULPS       Y8, Y7, Y7
 	TESTQ        SI, SI
-	JZ           alone65
+	JZ           alone71
 	VBROADCASTSS beta+76(FP), Y8
 	IMUL3Q       $+8, DI, AX
 	ADDQ         SI, AX
@@ -1613,7 +1713,7 @@ finish64:
 	VADDPS       Y8, Y7, Y7
 	ADDQ         DI, AX
 
-alone65:
+alone71:
 	IMUL3Q  $+8, BX, AX
 	ADDQ    DX, AX
 	VMOVUPS Y0, 32(AX)
@@ -1633,12 +1733,12 @@ alone65:
 	VMOVUPS Y7, 32(AX)
 	ADDQ    BX, AX
 
-next66:
+next72:
 	VZEROUPPER
 	RET
 
 // func GemmBlockBF16AVX2(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
-// Requires: AVX, AVX2, FMA3, SSE
+// Requires: AVX, AVX2, FMA3, MMX+, SSE
 TEXT ·GemmBlockBF16AVX2(SB), NOSPLIT, $8-88
 	MOVQ    rows+0(FP), AX
 	MOVQ    a+16(FP), CX
@@ -1657,7 +1757,7 @@ TEXT ·GemmBlockBF16AVX2(SB), NOSPLIT, $8-88
 	MOVL    R9, 4(SP)
 	MOVB    resume+40(FP), R9
 	TESTB   R9, R9
-	JZ      fresh67
+	JZ      fresh73
 	VMOVUPS (DX), Y0
 	VMOVUPS 32(DX), Y1
 	VMOVUPS 64(DX), Y2
@@ -1670,9 +1770,9 @@ TEXT ·GemmBlockBF16AVX2(SB), NOSPLIT, $8-88
 	VMOVUPS 288(DX), Y9
 	VMOVUPS 320(DX), Y10
 	VMOVUPS 352(DX), Y11
-	JMP     begin68
+	JMP     begin74
 
-fresh67:
+fresh73:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1686,15 +1786,33 @@ fresh67:
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
 
-begin68:
+begin74:
+	TESTQ      BX, BX
+	JZ         prefetched75
+	IMUL3Q     $+0, SI, R9
+	ADDQ       BX, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+
+prefetched75:
 	MOVQ    k+8(FP), R9
 	MOVQ    CX, R10
 	MOVQ    b+24(FP), R11
 	LDMXCSR 4(SP)
 	CMPQ    R9, $+4
-	JB      done70
+	JB      done77
 
-loop69:
+loop76:
 	VMOVUPS      64(R11), Y12
 	VMOVUPS      96(R11), Y13
 	VBROADCASTSS 64(R10), Y14
@@ -1779,13 +1897,13 @@ loop69:
 	ADDQ         $+256, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop69
+	JAE          loop76
 
-done70:
+done77:
 	CMPQ R9, $+2
-	JB   done72
+	JB   done79
 
-loop71:
+loop78:
 	VMOVUPS      64(R11), Y12
 	VMOVUPS      96(R11), Y13
 	VBROADCASTSS 64(R10), Y14
@@ -1830,13 +1948,13 @@ loop71:
 	ADDQ         $+128, R11
 	SUBQ         $+2, R9
 	CMPQ         R9, $+2
-	JAE          loop71
+	JAE          loop78
 
-done72:
+done79:
 	CMPQ R9, $+1
-	JB   done74
+	JB   done81
 
-loop73:
+loop80:
 	VMOVUPS      (R11), Y12
 	VMOVUPS      32(R11), Y13
 	VBROADCASTSS (R10), Y14
@@ -1861,12 +1979,12 @@ loop73:
 	ADDQ         $+64, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop73
+	JAE          loop80
 
-done74:
+done81:
 	LDMXCSR (SP)
 	TESTQ   BX, BX
-	JNZ     finish75
+	JNZ     finish82
 	VMOVUPS Y0, (DX)
 	VMOVUPS Y1, 32(DX)
 	VMOVUPS Y2, 64(DX)
@@ -1879,9 +1997,9 @@ done74:
 	VMOVUPS Y9, 288(DX)
 	VMOVUPS Y10, 320(DX)
 	VMOVUPS Y11, 352(DX)
-	JMP     next77
+	JMP     next84
 
-finish75:
+finish82:
 	VBROADCASTSS alpha+80(FP), Y12
 	VXORPS       Y13, Y13, Y13
 	VADDPS       Y13, Y0, Y0
@@ -1909,7 +2027,7 @@ finish75:
 	VADDPS       Y13, Y11, Y11
 	VMULPS       Y12, Y11, Y11
 	TESTQ        DI, DI
-	JZ           alone76
+	JZ           alone83
 	VBROADCASTSS beta+84(FP), Y12
 	IMUL3Q       $+0, R8, R9
 	ADDQ         DI, R9
@@ -1944,7 +2062,7 @@ finish75:
 	VADDPS       Y12, Y11, Y11
 	ADDQ         R8, R9
 
-alone76:
+alone83:
 	VPCMPEQD  Y12, Y12, Y12
 	VPSRLD    $0x11, Y12, Y12
 	VPSRLD    $0x10, Y0, Y13
@@ -2076,12 +2194,12 @@ alone76:
 	VMOVUPS   Y11, 32(R9)
 	ADDQ      SI, R9
 
-next77:
+next84:
 	SUBQ    $+6, AX
 	JLE     done
 	MOVB    resume+40(FP), R9
 	TESTB   R9, R9
-	JZ      fresh78
+	JZ      fresh85
 	VMOVUPS 384(DX), Y0
 	VMOVUPS 416(DX), Y1
 	VMOVUPS 448(DX), Y2
@@ -2092,9 +2210,9 @@ next77:
 	VMOVUPS 608(DX), Y7
 	VMOVUPS 640(DX), Y8
 	VMOVUPS 672(DX), Y9
-	JMP     begin79
+	JMP     begin86
 
-fresh78:
+fresh85:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2106,15 +2224,31 @@ fresh78:
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 
-begin79:
+begin86:
+	TESTQ      BX, BX
+	JZ         prefetched87
+	IMUL3Q     $+6, SI, R9
+	ADDQ       BX, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	ADDQ       SI, R9
+
+prefetched87:
 	MOVQ    k+8(FP), R9
 	MOVQ    CX, R10
 	MOVQ    b+24(FP), R11
 	LDMXCSR 4(SP)
 	CMPQ    R9, $+4
-	JB      done81
+	JB      done89
 
-loop80:
+loop88:
 	VMOVUPS      64(R11), Y10
 	VMOVUPS      96(R11), Y11
 	VBROADCASTSS 88(R10), Y12
@@ -2187,13 +2321,13 @@ loop80:
 	ADDQ         $+256, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop80
+	JAE          loop88
 
-done81:
+done89:
 	CMPQ R9, $+2
-	JB   done83
+	JB   done91
 
-loop82:
+loop90:
 	VMOVUPS      64(R11), Y10
 	VMOVUPS      96(R11), Y11
 	VBROADCASTSS 88(R10), Y12
@@ -2232,13 +2366,13 @@ loop82:
 	ADDQ         $+128, R11
 	SUBQ         $+2, R9
 	CMPQ         R9, $+2
-	JAE          loop82
+	JAE          loop90
 
-done83:
+done91:
 	CMPQ R9, $+1
-	JB   done85
+	JB   done93
 
-loop84:
+loop92:
 	VMOVUPS      (R11), Y10
 	VMOVUPS      32(R11), Y11
 	VBROADCASTSS 24(R10), Y12
@@ -2260,12 +2394,12 @@ loop84:
 	ADDQ         $+64, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop84
+	JAE          loop92
 
-done85:
+done93:
 	LDMXCSR (SP)
 	TESTQ   BX, BX
-	JNZ     finish86
+	JNZ     finish94
 	VMOVUPS Y0, 384(DX)
 	VMOVUPS Y1, 416(DX)
 	VMOVUPS Y2, 448(DX)
@@ -2276,9 +2410,9 @@ done85:
 	VMOVUPS Y7, 608(DX)
 	VMOVUPS Y8, 640(DX)
 	VMOVUPS Y9, 672(DX)
-	JMP     next88
+	JMP     next96
 
-finish86:
+finish94:
 	VBROADCASTSS alpha+80(FP), Y10
 	VXORPS       Y11, Y11, Y11
 	VADDPS       Y11, Y0, Y0
@@ -2302,7 +2436,7 @@ finish86:
 	VADDPS       Y11, Y9, Y9
 	VMULPS       Y10, Y9, Y9
 	TESTQ        DI, DI
-	JZ           alone87
+	JZ           alone95
 	VBROADCASTSS beta+84(FP), Y10
 	IMUL3Q       $+6, R8, R9
 	ADDQ         DI, R9
@@ -2332,7 +2466,7 @@ finish86:
 	VADDPS       Y10, Y9, Y9
 	ADDQ         R8, R9
 
-alone87:
+alone95:
 	VPCMPEQD  Y10, Y10, Y10
 	VPSRLD    $0x11, Y10, Y10
 	VPSRLD    $0x10, Y0, Y11
@@ -2443,12 +2577,12 @@ alone87:
 	VMOVUPS   Y9, 32(R9)
 	ADDQ      SI, R9
 
-next88:
+next96:
 	SUBQ    $+5, AX
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh89
+	JZ      fresh97
 	VMOVUPS 704(DX), Y0
 	VMOVUPS 736(DX), Y1
 	VMOVUPS 768(DX), Y2
@@ -2459,9 +2593,9 @@ next88:
 	VMOVUPS 928(DX), Y7
 	VMOVUPS 960(DX), Y8
 	VMOVUPS 992(DX), Y9
-	JMP     begin90
+	JMP     begin98
 
-fresh89:
+fresh97:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2473,14 +2607,30 @@ fresh89:
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 
-begin90:
+begin98:
+	TESTQ      BX, BX
+	JZ         prefetched99
+	IMUL3Q     $+11, SI, AX
+	ADDQ       BX, AX
+	PREFETCHT0 (AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	ADDQ       SI, AX
+
+prefetched99:
 	MOVQ    k+8(FP), AX
 	MOVQ    b+24(FP), R9
 	LDMXCSR 4(SP)
 	CMPQ    AX, $+4
-	JB      done92
+	JB      done101
 
-loop91:
+loop100:
 	VMOVUPS      64(R9), Y10
 	VMOVUPS      96(R9), Y11
 	VBROADCASTSS 108(CX), Y12
@@ -2553,13 +2703,13 @@ loop91:
 	ADDQ         $+256, R9
 	SUBQ         $+4, AX
 	CMPQ         AX, $+4
-	JAE          loop91
+	JAE          loop100
 
-done92:
+done101:
 	CMPQ AX, $+2
-	JB   done94
+	JB   done103
 
-loop93:
+loop102:
 	VMOVUPS      64(R9), Y10
 	VMOVUPS      96(R9), Y11
 	VBROADCASTSS 108(CX), Y12
@@ -2598,13 +2748,13 @@ loop93:
 	ADDQ         $+128, R9
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop93
+	JAE          loop102
 
-done94:
+done103:
 	CMPQ AX, $+1
-	JB   done96
+	JB   done105
 
-loop95:
+loop104:
 	VMOVUPS      (R9), Y10
 	VMOVUPS      32(R9), Y11
 	VBROADCASTSS 44(CX), Y12
@@ -2626,12 +2776,12 @@ loop95:
 	ADDQ         $+64, R9
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop95
+	JAE          loop104
 
-done96:
+done105:
 	LDMXCSR (SP)
 	TESTQ   BX, BX
-	JNZ     finish97
+	JNZ     finish106
 	VMOVUPS Y0, 704(DX)
 	VMOVUPS Y1, 736(DX)
 	VMOVUPS Y2, 768(DX)
@@ -2642,9 +2792,9 @@ done96:
 	VMOVUPS Y7, 928(DX)
 	VMOVUPS Y8, 960(DX)
 	VMOVUPS Y9, 992(DX)
-	JMP     next99
+	JMP     next108
 
-finish97:
+finish106:
 	VBROADCASTSS alpha+80(FP), Y10
 	VXORPS       Y11, Y11, Y11
 	VADDPS       Y11, Y0, Y0
@@ -2668,7 +2818,7 @@ finish97:
 	VADDPS       Y11, Y9, Y9
 	VMULPS       Y10, Y9, Y9
 	TESTQ        DI, DI
-	JZ           alone98
+	JZ           alone107
 	VBROADCASTSS beta+84(FP), Y10
 	IMUL3Q       $+11, R8, AX
 	ADDQ         DI, AX
@@ -2698,7 +2848,7 @@ finish97:
 	VADDPS       Y10, Y9, Y9
 	ADDQ         R8, AX
 
-alone98:
+alone107:
 	VPCMPEQD  Y10, Y10, Y10
 	VPSRLD    $0x11, Y10, Y10
 	VPSRLD    $0x10, Y0, Y11
@@ -2809,13 +2959,13 @@ alone98:
 	VMOVUPS   Y9, 32(AX)
 	ADDQ      SI, AX
 
-next99:
+next108:
 done:
 	VZEROUPPER
 	RET
 
 // func GemmCornerBF16AVX2(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
-// Requires: AVX, AVX2, FMA3, SSE
+// Requires: AVX, AVX2, FMA3, MMX+, SSE
 TEXT ·GemmCornerBF16AVX2(SB), NOSPLIT, $8-80
 	MOVQ    a+8(FP), AX
 	MOVQ    acc+24(FP), CX
@@ -2833,7 +2983,7 @@ TEXT ·GemmCornerBF16AVX2(SB), NOSPLIT, $8-80
 	MOVL    R8, 4(SP)
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh100
+	JZ      fresh109
 	VMOVUPS (CX), Y0
 	VMOVUPS 32(CX), Y1
 	VMOVUPS 64(CX), Y2
@@ -2842,9 +2992,9 @@ TEXT ·GemmCornerBF16AVX2(SB), NOSPLIT, $8-80
 	VMOVUPS 160(CX), Y5
 	VMOVUPS 192(CX), Y6
 	VMOVUPS 224(CX), Y7
-	JMP     begin101
+	JMP     begin110
 
-fresh100:
+fresh109:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2854,15 +3004,29 @@ fresh100:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 
-begin101:
+begin110:
+	TESTQ      DX, DX
+	JZ         prefetched111
+	IMUL3Q     $+0, BX, R8
+	ADDQ       DX, R8
+	PREFETCHT0 (R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	ADDQ       BX, R8
+
+prefetched111:
 	MOVQ    k+0(FP), R8
 	MOVQ    AX, R9
 	MOVQ    b+16(FP), R10
 	LDMXCSR 4(SP)
 	CMPQ    R8, $+4
-	JB      done103
+	JB      done113
 
-loop102:
+loop112:
 	VMOVUPS      64(R10), Y8
 	VMOVUPS      96(R10), Y9
 	VBROADCASTSS 64(R9), Y10
@@ -2923,13 +3087,13 @@ loop102:
 	ADDQ         $+256, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop102
+	JAE          loop112
 
-done103:
+done113:
 	CMPQ R8, $+2
-	JB   done105
+	JB   done115
 
-loop104:
+loop114:
 	VMOVUPS      64(R10), Y8
 	VMOVUPS      96(R10), Y9
 	VBROADCASTSS 64(R9), Y10
@@ -2962,13 +3126,13 @@ loop104:
 	ADDQ         $+128, R10
 	SUBQ         $+2, R8
 	CMPQ         R8, $+2
-	JAE          loop104
+	JAE          loop114
 
-done105:
+done115:
 	CMPQ R8, $+1
-	JB   done107
+	JB   done117
 
-loop106:
+loop116:
 	VMOVUPS      (R10), Y8
 	VMOVUPS      32(R10), Y9
 	VBROADCASTSS (R9), Y10
@@ -2987,12 +3151,12 @@ loop106:
 	ADDQ         $+64, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop106
+	JAE          loop116
 
-done107:
+done117:
 	LDMXCSR (SP)
 	TESTQ   DX, DX
-	JNZ     finish108
+	JNZ     finish118
 	VMOVUPS Y0, (CX)
 	VMOVUPS Y1, 32(CX)
 	VMOVUPS Y2, 64(CX)
@@ -3001,9 +3165,9 @@ done107:
 	VMOVUPS Y5, 160(CX)
 	VMOVUPS Y6, 192(CX)
 	VMOVUPS Y7, 224(CX)
-	JMP     next110
+	JMP     next120
 
-finish108:
+finish118:
 	VBROADCASTSS alpha+72(FP), Y8
 	VXORPS       Y9, Y9, Y9
 	VADDPS       Y9, Y0, Y0
@@ -3023,7 +3187,7 @@ finish108:
 	VADDPS       Y9, Y7, Y7
 	VMULPS       Y8, Y7, Y7
 	TESTQ        SI, SI
-	JZ           alone109
+	JZ           alone119
 	VBROADCASTSS beta+76(FP), Y8
 	IMUL3Q       $+0, DI, R8
 	ADDQ         SI, R8
@@ -3048,7 +3212,7 @@ finish108:
 	VADDPS       Y8, Y7, Y7
 	ADDQ         DI, R8
 
-alone109:
+alone119:
 	VPCMPEQD  Y8, Y8, Y8
 	VPSRLD    $0x11, Y8, Y8
 	VPSRLD    $0x10, Y0, Y9
@@ -3138,10 +3302,10 @@ alone109:
 	VMOVUPS   Y7, 32(R8)
 	ADDQ      BX, R8
 
-next110:
+next120:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh111
+	JZ      fresh121
 	VMOVUPS 256(CX), Y0
 	VMOVUPS 288(CX), Y1
 	VMOVUPS 320(CX), Y2
@@ -3150,9 +3314,9 @@ next110:
 	VMOVUPS 416(CX), Y5
 	VMOVUPS 448(CX), Y6
 	VMOVUPS 480(CX), Y7
-	JMP     begin112
+	JMP     begin122
 
-fresh111:
+fresh121:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -3162,15 +3326,29 @@ fresh111:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 
-begin112:
+begin122:
+	TESTQ      DX, DX
+	JZ         prefetched123
+	IMUL3Q     $+4, BX, R8
+	ADDQ       DX, R8
+	PREFETCHT0 (R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	ADDQ       BX, R8
+
+prefetched123:
 	MOVQ    k+0(FP), R8
 	MOVQ    AX, R9
 	MOVQ    b+16(FP), R10
 	LDMXCSR 4(SP)
 	CMPQ    R8, $+4
-	JB      done114
+	JB      done125
 
-loop113:
+loop124:
 	VMOVUPS      64(R10), Y8
 	VMOVUPS      96(R10), Y9
 	VBROADCASTSS 80(R9), Y10
@@ -3231,13 +3409,13 @@ loop113:
 	ADDQ         $+256, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop113
+	JAE          loop124
 
-done114:
+done125:
 	CMPQ R8, $+2
-	JB   done116
+	JB   done127
 
-loop115:
+loop126:
 	VMOVUPS      64(R10), Y8
 	VMOVUPS      96(R10), Y9
 	VBROADCASTSS 80(R9), Y10
@@ -3270,13 +3448,13 @@ loop115:
 	ADDQ         $+128, R10
 	SUBQ         $+2, R8
 	CMPQ         R8, $+2
-	JAE          loop115
+	JAE          loop126
 
-done116:
+done127:
 	CMPQ R8, $+1
-	JB   done118
+	JB   done129
 
-loop117:
+loop128:
 	VMOVUPS      (R10), Y8
 	VMOVUPS      32(R10), Y9
 	VBROADCASTSS 16(R9), Y10
@@ -3295,12 +3473,12 @@ loop117:
 	ADDQ         $+64, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop117
+	JAE          loop128
 
-done118:
+done129:
 	LDMXCSR (SP)
 	TESTQ   DX, DX
-	JNZ     finish119
+	JNZ     finish130
 	VMOVUPS Y0, 256(CX)
 	VMOVUPS Y1, 288(CX)
 	VMOVUPS Y2, 320(CX)
@@ -3309,9 +3487,9 @@ done118:
 	VMOVUPS Y5, 416(CX)
 	VMOVUPS Y6, 448(CX)
 	VMOVUPS Y7, 480(CX)
-	JMP     next121
+	JMP     next132
 
-finish119:
+finish130:
 	VBROADCASTSS alpha+72(FP), Y8
 	VXORPS       Y9, Y9, Y9
 	VADDPS       Y9, Y0, Y0
@@ -3331,7 +3509,7 @@ finish119:
 	VADDPS       Y9, Y7, Y7
 	VMULPS       Y8, Y7, Y7
 	TESTQ        SI, SI
-	JZ           alone120
+	JZ           alone131
 	VBROADCASTSS beta+76(FP), Y8
 	IMUL3Q       $+4, DI, R8
 	ADDQ         SI, R8
@@ -3356,7 +3534,7 @@ finish119:
 	VADDPS       Y8, Y7, Y7
 	ADDQ         DI, R8
 
-alone120:
+alone131:
 	VPCMPEQD  Y8, Y8, Y8
 	VPSRLD    $0x11, Y8, Y8
 	VPSRLD    $0x10, Y0, Y9
@@ -3446,10 +3624,10 @@ alone120:
 	VMOVUPS   Y7, 32(R8)
 	ADDQ      BX, R8
 
-next121:
+next132:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh122
+	JZ      fresh133
 	VMOVUPS 544(CX), Y0
 	VMOVUPS 608(CX), Y1
 	VMOVUPS 672(CX), Y2
@@ -3458,9 +3636,9 @@ next121:
 	VMOVUPS 864(CX), Y5
 	VMOVUPS 928(CX), Y6
 	VMOVUPS 992(CX), Y7
-	JMP     begin123
+	JMP     begin134
 
-fresh122:
+fresh133:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -3470,14 +3648,36 @@ fresh122:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 
-begin123:
+begin134:
+	TESTQ      DX, DX
+	JZ         prefetched135
+	IMUL3Q     $+8, BX, R8
+	ADDQ       DX, R8
+	PREFETCHT0 32(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 32(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 32(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 32(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 32(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 32(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 32(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 32(R8)
+	ADDQ       BX, R8
+
+prefetched135:
 	MOVQ    k+0(FP), R8
 	MOVQ    b+16(FP), R9
 	LDMXCSR 4(SP)
 	CMPQ    R8, $+4
-	JB      done125
+	JB      done137
 
-loop124:
+loop136:
 	VMOVUPS      96(R9), Y8
 	VBROADCASTSS 96(AX), Y9
 	VFMADD231PS  Y8, Y9, Y0
@@ -3550,13 +3750,13 @@ loop124:
 	ADDQ         $+256, R9
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop124
+	JAE          loop136
 
-done125:
+done137:
 	CMPQ R8, $+2
-	JB   done127
+	JB   done139
 
-loop126:
+loop138:
 	VMOVUPS      96(R9), Y8
 	VBROADCASTSS 96(AX), Y9
 	VFMADD231PS  Y8, Y9, Y0
@@ -3595,13 +3795,13 @@ loop126:
 	ADDQ         $+128, R9
 	SUBQ         $+2, R8
 	CMPQ         R8, $+2
-	JAE          loop126
+	JAE          loop138
 
-done127:
+done139:
 	CMPQ R8, $+1
-	JB   done129
+	JB   done141
 
-loop128:
+loop140:
 	VMOVUPS      32(R9), Y8
 	VBROADCASTSS 32(AX), Y9
 	VFMADD231PS  Y8, Y9, Y0
@@ -3623,12 +3823,12 @@ loop128:
 	ADDQ         $+64, R9
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop128
+	JAE          loop140
 
-done129:
+done141:
 	LDMXCSR (SP)
 	TESTQ   DX, DX
-	JNZ     finish130
+	JNZ     finish142
 	VMOVUPS Y0, 544(CX)
 	VMOVUPS Y1, 608(CX)
 	VMOVUPS Y2, 672(CX)
@@ -3637,9 +3837,9 @@ done129:
 	VMOVUPS Y5, 864(CX)
 	VMOVUPS Y6, 928(CX)
 	VMOVUPS Y7, 992(CX)
-	JMP     next132
+	JMP     next144
 
-finish130:
+finish142:
 	VBROADCASTSS alpha+72(FP), Y8
 	VXORPS       Y9, Y9, Y9
 	VADDPS       Y9, Y0, Y0
@@ -3659,7 +3859,7 @@ finish130:
 	VADDPS       Y9, Y7, Y7
 	VMULPS       Y8, Y7, Y7
 	TESTQ        SI, SI
-	JZ           alone131
+	JZ           alone143
 	VBROADCASTSS beta+76(FP), Y8
 	IMUL3Q       $+8, DI, AX
 	ADDQ         SI, AX
@@ -3688,7 +3888,7 @@ finish130:
 	VADDPS       Y8, Y7, Y7
 	ADDQ         DI, AX
 
-alone131:
+alone143:
 	VPCMPEQD  Y8, Y8, Y8
 	VPSRLD    $0x11, Y8, Y8
 	VPSRLD    $0x10, Y0, Y9
@@ -3782,7 +3982,7 @@ alone131:
 	VMOVUPS   Y7, 32(AX)
 	ADDQ      BX, AX
 
-next132:
+next144:
 	VZEROUPPER
 	RET
 
@@ -3801,9 +4001,9 @@ TEXT ·NormalizeBlockBF16AVX2(SB), NOSPLIT, $0-36
 	VPSRLD       $0x11, Y3, Y3
 	MOVQ         $+16, BX
 	CMPQ         BX, $+1
-	JB           done134
+	JB           done146
 
-loop133:
+loop145:
 	VMULPS    (CX), Y0, Y4
 	VMULPS    Y1, Y4, Y4
 	VDIVPS    Y2, Y4, Y4
@@ -3834,9 +4034,9 @@ loop133:
 	ADDQ      $+64, AX
 	SUBQ      $+1, BX
 	CMPQ      BX, $+1
-	JAE       loop133
+	JAE       loop145
 
-done134:
+done146:
 	VZEROUPPER
 	RET
 
@@ -4067,9 +4267,9 @@ TEXT ·WidenRowsAVX2(SB), NOSPLIT, $0-40
 	MOVQ sStride+32(FP), SI
 	ADDQ SI, SI
 	CMPQ AX, $+1
-	JB   done136
+	JB   done148
 
-loop135:
+loop147:
 	VPMOVZXWD (BX), Y0
 	VPSLLD    $0x10, Y0, Y0
 	VMOVUPS   Y0, (CX)
@@ -4080,9 +4280,9 @@ loop135:
 	ADDQ      DX, CX
 	SUBQ      $+1, AX
 	CMPQ      AX, $+1
-	JAE       loop135
+	JAE       loop147
 
-done136:
+done148:
 	VZEROUPPER
 	RET
 
@@ -4098,9 +4298,9 @@ TEXT ·NarrowRowsAVX2(SB), NOSPLIT, $0-40
 	ADDQ SI, SI
 	ADDQ SI, SI
 	CMPQ AX, $+1
-	JB   done138
+	JB   done150
 
-loop137:
+loop149:
 	VPCMPEQD  Y0, Y0, Y0
 	VPSRLD    $0x11, Y0, Y0
 	VMOVUPS   (BX), Y1
@@ -4132,8 +4332,8 @@ loop137:
 	ADDQ      DX, CX
 	SUBQ      $+1, AX
 	CMPQ      AX, $+1
-	JAE       loop137
+	JAE       loop149
 
-done138:
+done150:
 	VZEROUPPER
 	RET

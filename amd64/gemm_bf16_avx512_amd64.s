@@ -5,7 +5,7 @@
 #include "textflag.h"
 
 // func GemmBlockPairsAVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
-// Requires: AVX, AVX512DQ, AVX512F, SSE
+// Requires: AVX, AVX512DQ, AVX512F, MMX+, SSE
 TEXT ·GemmBlockPairsAVX512(SB), NOSPLIT, $8-88
 	MOVQ    rows+0(FP), AX
 	MOVQ    a+16(FP), CX
@@ -78,14 +78,56 @@ fresh1:
 	VXORPS Z23, Z23, Z23
 
 begin2:
+	TESTQ      BX, BX
+	JZ         prefetched3
+	IMUL3Q     $+0, SI, R9
+	ADDQ       BX, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+
+prefetched3:
 	MOVQ    k+8(FP), R9
 	MOVQ    CX, R10
 	MOVQ    b+24(FP), R11
 	LDMXCSR 4(SP)
 	CMPQ    R9, $+4
-	JB      done4
+	JB      done5
 
-loop3:
+loop4:
 	VMOVUPS      128(R11), Z24
 	VMOVUPS      192(R11), Z25
 	VBROADCASTSS 128(R10), Z26
@@ -242,13 +284,13 @@ loop3:
 	ADDQ         $+512, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop3
+	JAE          loop4
 
-done4:
+done5:
 	CMPQ R9, $+2
-	JB   done6
+	JB   done7
 
-loop5:
+loop6:
 	VMOVUPS      128(R11), Z24
 	VMOVUPS      192(R11), Z25
 	VBROADCASTSS 128(R10), Z26
@@ -329,13 +371,13 @@ loop5:
 	ADDQ         $+256, R11
 	SUBQ         $+2, R9
 	CMPQ         R9, $+2
-	JAE          loop5
+	JAE          loop6
 
-done6:
+done7:
 	CMPQ R9, $+1
-	JB   done8
+	JB   done9
 
-loop7:
+loop8:
 	VMOVUPS      (R11), Z24
 	VMOVUPS      64(R11), Z25
 	VBROADCASTSS (R10), Z26
@@ -378,12 +420,12 @@ loop7:
 	ADDQ         $+128, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop7
+	JAE          loop8
 
-done8:
+done9:
 	LDMXCSR (SP)
 	TESTQ   BX, BX
-	JNZ     finish9
+	JNZ     finish10
 	VMOVUPS Z0, (DX)
 	VMOVUPS Z1, 64(DX)
 	VMOVUPS Z2, 128(DX)
@@ -408,9 +450,9 @@ done8:
 	VMOVUPS Z21, 1344(DX)
 	VMOVUPS Z22, 1408(DX)
 	VMOVUPS Z23, 1472(DX)
-	JMP     next11
+	JMP     next12
 
-finish9:
+finish10:
 	VBROADCASTSS alpha+80(FP), Z24
 	VXORPS       Z25, Z25, Z25
 	VADDPS       Z25, Z0, Z0
@@ -462,7 +504,7 @@ finish9:
 	VADDPS       Z25, Z23, Z23
 	VMULPS       Z24, Z23, Z23
 	TESTQ        DI, DI
-	JZ           alone10
+	JZ           alone11
 	VBROADCASTSS beta+84(FP), Z24
 	IMUL3Q       $+0, R8, R9
 	ADDQ         DI, R9
@@ -527,7 +569,7 @@ finish9:
 	VADDPS       Z24, Z23, Z23
 	ADDQ         R8, R9
 
-alone10:
+alone11:
 	IMUL3Q  $+0, SI, R9
 	ADDQ    BX, R9
 	VMOVUPS Z0, (R9)
@@ -567,12 +609,12 @@ alone10:
 	VMOVUPS Z23, 64(R9)
 	ADDQ    SI, R9
 
-next11:
+next12:
 	SUBQ    $+12, AX
 	JLE     done
 	MOVB    resume+40(FP), R9
 	TESTB   R9, R9
-	JZ      fresh12
+	JZ      fresh13
 	VMOVUPS 1536(DX), Z0
 	VMOVUPS 1600(DX), Z1
 	VMOVUPS 1664(DX), Z2
@@ -593,9 +635,9 @@ next11:
 	VMOVUPS 2624(DX), Z17
 	VMOVUPS 2688(DX), Z18
 	VMOVUPS 2752(DX), Z19
-	JMP     begin13
+	JMP     begin14
 
-fresh12:
+fresh13:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -617,15 +659,51 @@ fresh12:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin13:
+begin14:
+	TESTQ      BX, BX
+	JZ         prefetched15
+	IMUL3Q     $+12, SI, R9
+	ADDQ       BX, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+
+prefetched15:
 	MOVQ    k+8(FP), R9
 	MOVQ    CX, R10
 	MOVQ    b+24(FP), R11
 	LDMXCSR 4(SP)
 	CMPQ    R9, $+4
-	JB      done15
+	JB      done17
 
-loop14:
+loop16:
 	VMOVUPS      128(R11), Z20
 	VMOVUPS      192(R11), Z21
 	VBROADCASTSS 176(R10), Z22
@@ -758,13 +836,13 @@ loop14:
 	ADDQ         $+512, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop14
+	JAE          loop16
 
-done15:
+done17:
 	CMPQ R9, $+2
-	JB   done17
+	JB   done19
 
-loop16:
+loop18:
 	VMOVUPS      128(R11), Z20
 	VMOVUPS      192(R11), Z21
 	VBROADCASTSS 176(R10), Z22
@@ -833,13 +911,13 @@ loop16:
 	ADDQ         $+256, R11
 	SUBQ         $+2, R9
 	CMPQ         R9, $+2
-	JAE          loop16
+	JAE          loop18
 
-done17:
+done19:
 	CMPQ R9, $+1
-	JB   done19
+	JB   done21
 
-loop18:
+loop20:
 	VMOVUPS      (R11), Z20
 	VMOVUPS      64(R11), Z21
 	VBROADCASTSS 48(R10), Z22
@@ -876,12 +954,12 @@ loop18:
 	ADDQ         $+128, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop18
+	JAE          loop20
 
-done19:
+done21:
 	LDMXCSR (SP)
 	TESTQ   BX, BX
-	JNZ     finish20
+	JNZ     finish22
 	VMOVUPS Z0, 1536(DX)
 	VMOVUPS Z1, 1600(DX)
 	VMOVUPS Z2, 1664(DX)
@@ -902,9 +980,9 @@ done19:
 	VMOVUPS Z17, 2624(DX)
 	VMOVUPS Z18, 2688(DX)
 	VMOVUPS Z19, 2752(DX)
-	JMP     next22
+	JMP     next24
 
-finish20:
+finish22:
 	VBROADCASTSS alpha+80(FP), Z20
 	VXORPS       Z21, Z21, Z21
 	VADDPS       Z21, Z0, Z0
@@ -948,7 +1026,7 @@ finish20:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DI, DI
-	JZ           alone21
+	JZ           alone23
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+12, R8, R9
 	ADDQ         DI, R9
@@ -1003,7 +1081,7 @@ finish20:
 	VADDPS       Z20, Z19, Z19
 	ADDQ         R8, R9
 
-alone21:
+alone23:
 	IMUL3Q  $+12, SI, R9
 	ADDQ    BX, R9
 	VMOVUPS Z0, (R9)
@@ -1037,12 +1115,12 @@ alone21:
 	VMOVUPS Z19, 64(R9)
 	ADDQ    SI, R9
 
-next22:
+next24:
 	SUBQ    $+10, AX
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh23
+	JZ      fresh25
 	VMOVUPS 2816(DX), Z0
 	VMOVUPS 2880(DX), Z1
 	VMOVUPS 2944(DX), Z2
@@ -1063,9 +1141,9 @@ next22:
 	VMOVUPS 3904(DX), Z17
 	VMOVUPS 3968(DX), Z18
 	VMOVUPS 4032(DX), Z19
-	JMP     begin24
+	JMP     begin26
 
-fresh23:
+fresh25:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -1087,14 +1165,50 @@ fresh23:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin24:
+begin26:
+	TESTQ      BX, BX
+	JZ         prefetched27
+	IMUL3Q     $+22, SI, AX
+	ADDQ       BX, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+
+prefetched27:
 	MOVQ    k+8(FP), AX
 	MOVQ    b+24(FP), R9
 	LDMXCSR 4(SP)
 	CMPQ    AX, $+4
-	JB      done26
+	JB      done29
 
-loop25:
+loop28:
 	VMOVUPS      128(R9), Z20
 	VMOVUPS      192(R9), Z21
 	VBROADCASTSS 216(CX), Z22
@@ -1227,13 +1341,13 @@ loop25:
 	ADDQ         $+512, R9
 	SUBQ         $+4, AX
 	CMPQ         AX, $+4
-	JAE          loop25
+	JAE          loop28
 
-done26:
+done29:
 	CMPQ AX, $+2
-	JB   done28
+	JB   done31
 
-loop27:
+loop30:
 	VMOVUPS      128(R9), Z20
 	VMOVUPS      192(R9), Z21
 	VBROADCASTSS 216(CX), Z22
@@ -1302,13 +1416,13 @@ loop27:
 	ADDQ         $+256, R9
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop27
+	JAE          loop30
 
-done28:
+done31:
 	CMPQ AX, $+1
-	JB   done30
+	JB   done33
 
-loop29:
+loop32:
 	VMOVUPS      (R9), Z20
 	VMOVUPS      64(R9), Z21
 	VBROADCASTSS 88(CX), Z22
@@ -1345,12 +1459,12 @@ loop29:
 	ADDQ         $+128, R9
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop29
+	JAE          loop32
 
-done30:
+done33:
 	LDMXCSR (SP)
 	TESTQ   BX, BX
-	JNZ     finish31
+	JNZ     finish34
 	VMOVUPS Z0, 2816(DX)
 	VMOVUPS Z1, 2880(DX)
 	VMOVUPS Z2, 2944(DX)
@@ -1371,9 +1485,9 @@ done30:
 	VMOVUPS Z17, 3904(DX)
 	VMOVUPS Z18, 3968(DX)
 	VMOVUPS Z19, 4032(DX)
-	JMP     next33
+	JMP     next36
 
-finish31:
+finish34:
 	VBROADCASTSS alpha+80(FP), Z20
 	VXORPS       Z21, Z21, Z21
 	VADDPS       Z21, Z0, Z0
@@ -1417,7 +1531,7 @@ finish31:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DI, DI
-	JZ           alone32
+	JZ           alone35
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+22, R8, AX
 	ADDQ         DI, AX
@@ -1472,7 +1586,7 @@ finish31:
 	VADDPS       Z20, Z19, Z19
 	ADDQ         R8, AX
 
-alone32:
+alone35:
 	IMUL3Q  $+22, SI, AX
 	ADDQ    BX, AX
 	VMOVUPS Z0, (AX)
@@ -1506,13 +1620,13 @@ alone32:
 	VMOVUPS Z19, 64(AX)
 	ADDQ    SI, AX
 
-next33:
+next36:
 done:
 	VZEROUPPER
 	RET
 
 // func GemmCornerPairsAVX512(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
-// Requires: AVX, AVX512DQ, AVX512F, SSE
+// Requires: AVX, AVX512DQ, AVX512F, MMX+, SSE
 TEXT ·GemmCornerPairsAVX512(SB), NOSPLIT, $8-80
 	MOVQ    a+8(FP), AX
 	MOVQ    acc+24(FP), CX
@@ -1530,7 +1644,7 @@ TEXT ·GemmCornerPairsAVX512(SB), NOSPLIT, $8-80
 	MOVL    R8, 4(SP)
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh34
+	JZ      fresh37
 	VMOVUPS (CX), Z0
 	VMOVUPS 64(CX), Z1
 	VMOVUPS 128(CX), Z2
@@ -1547,9 +1661,9 @@ TEXT ·GemmCornerPairsAVX512(SB), NOSPLIT, $8-80
 	VMOVUPS 832(CX), Z13
 	VMOVUPS 896(CX), Z14
 	VMOVUPS 960(CX), Z15
-	JMP     begin35
+	JMP     begin38
 
-fresh34:
+fresh37:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -1567,15 +1681,45 @@ fresh34:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin35:
+begin38:
+	TESTQ      DX, DX
+	JZ         prefetched39
+	IMUL3Q     $+0, BX, R8
+	ADDQ       DX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+
+prefetched39:
 	MOVQ    k+0(FP), R8
 	MOVQ    AX, R9
 	MOVQ    b+16(FP), R10
 	LDMXCSR 4(SP)
 	CMPQ    R8, $+4
-	JB      done37
+	JB      done41
 
-loop36:
+loop40:
 	VMOVUPS      128(R10), Z16
 	VMOVUPS      192(R10), Z17
 	VBROADCASTSS 128(R9), Z18
@@ -1684,13 +1828,13 @@ loop36:
 	ADDQ         $+512, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop36
+	JAE          loop40
 
-done37:
+done41:
 	CMPQ R8, $+2
-	JB   done39
+	JB   done43
 
-loop38:
+loop42:
 	VMOVUPS      128(R10), Z16
 	VMOVUPS      192(R10), Z17
 	VBROADCASTSS 128(R9), Z18
@@ -1747,13 +1891,13 @@ loop38:
 	ADDQ         $+256, R10
 	SUBQ         $+2, R8
 	CMPQ         R8, $+2
-	JAE          loop38
+	JAE          loop42
 
-done39:
+done43:
 	CMPQ R8, $+1
-	JB   done41
+	JB   done45
 
-loop40:
+loop44:
 	VMOVUPS      (R10), Z16
 	VMOVUPS      64(R10), Z17
 	VBROADCASTSS (R9), Z18
@@ -1784,12 +1928,12 @@ loop40:
 	ADDQ         $+128, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop40
+	JAE          loop44
 
-done41:
+done45:
 	LDMXCSR (SP)
 	TESTQ   DX, DX
-	JNZ     finish42
+	JNZ     finish46
 	VMOVUPS Z0, (CX)
 	VMOVUPS Z1, 64(CX)
 	VMOVUPS Z2, 128(CX)
@@ -1806,9 +1950,9 @@ done41:
 	VMOVUPS Z13, 832(CX)
 	VMOVUPS Z14, 896(CX)
 	VMOVUPS Z15, 960(CX)
-	JMP     next44
+	JMP     next48
 
-finish42:
+finish46:
 	VBROADCASTSS alpha+72(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
@@ -1844,7 +1988,7 @@ finish42:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        SI, SI
-	JZ           alone43
+	JZ           alone47
 	VBROADCASTSS beta+76(FP), Z16
 	IMUL3Q       $+0, DI, R8
 	ADDQ         SI, R8
@@ -1889,7 +2033,7 @@ finish42:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         DI, R8
 
-alone43:
+alone47:
 	IMUL3Q  $+0, BX, R8
 	ADDQ    DX, R8
 	VMOVUPS Z0, (R8)
@@ -1917,10 +2061,10 @@ alone43:
 	VMOVUPS Z15, 64(R8)
 	ADDQ    BX, R8
 
-next44:
+next48:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh45
+	JZ      fresh49
 	VMOVUPS 1024(CX), Z0
 	VMOVUPS 1088(CX), Z1
 	VMOVUPS 1152(CX), Z2
@@ -1937,9 +2081,9 @@ next44:
 	VMOVUPS 1856(CX), Z13
 	VMOVUPS 1920(CX), Z14
 	VMOVUPS 1984(CX), Z15
-	JMP     begin46
+	JMP     begin50
 
-fresh45:
+fresh49:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -1957,15 +2101,45 @@ fresh45:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin46:
+begin50:
+	TESTQ      DX, DX
+	JZ         prefetched51
+	IMUL3Q     $+8, BX, R8
+	ADDQ       DX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+
+prefetched51:
 	MOVQ    k+0(FP), R8
 	MOVQ    AX, R9
 	MOVQ    b+16(FP), R10
 	LDMXCSR 4(SP)
 	CMPQ    R8, $+4
-	JB      done48
+	JB      done53
 
-loop47:
+loop52:
 	VMOVUPS      128(R10), Z16
 	VMOVUPS      192(R10), Z17
 	VBROADCASTSS 160(R9), Z18
@@ -2074,13 +2248,13 @@ loop47:
 	ADDQ         $+512, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop47
+	JAE          loop52
 
-done48:
+done53:
 	CMPQ R8, $+2
-	JB   done50
+	JB   done55
 
-loop49:
+loop54:
 	VMOVUPS      128(R10), Z16
 	VMOVUPS      192(R10), Z17
 	VBROADCASTSS 160(R9), Z18
@@ -2137,13 +2311,13 @@ loop49:
 	ADDQ         $+256, R10
 	SUBQ         $+2, R8
 	CMPQ         R8, $+2
-	JAE          loop49
+	JAE          loop54
 
-done50:
+done55:
 	CMPQ R8, $+1
-	JB   done52
+	JB   done57
 
-loop51:
+loop56:
 	VMOVUPS      (R10), Z16
 	VMOVUPS      64(R10), Z17
 	VBROADCASTSS 32(R9), Z18
@@ -2174,12 +2348,12 @@ loop51:
 	ADDQ         $+128, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop51
+	JAE          loop56
 
-done52:
+done57:
 	LDMXCSR (SP)
 	TESTQ   DX, DX
-	JNZ     finish53
+	JNZ     finish58
 	VMOVUPS Z0, 1024(CX)
 	VMOVUPS Z1, 1088(CX)
 	VMOVUPS Z2, 1152(CX)
@@ -2196,9 +2370,9 @@ done52:
 	VMOVUPS Z13, 1856(CX)
 	VMOVUPS Z14, 1920(CX)
 	VMOVUPS Z15, 1984(CX)
-	JMP     next55
+	JMP     next60
 
-finish53:
+finish58:
 	VBROADCASTSS alpha+72(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
@@ -2234,7 +2408,7 @@ finish53:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        SI, SI
-	JZ           alone54
+	JZ           alone59
 	VBROADCASTSS beta+76(FP), Z16
 	IMUL3Q       $+8, DI, R8
 	ADDQ         SI, R8
@@ -2279,7 +2453,7 @@ finish53:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         DI, R8
 
-alone54:
+alone59:
 	IMUL3Q  $+8, BX, R8
 	ADDQ    DX, R8
 	VMOVUPS Z0, (R8)
@@ -2307,10 +2481,10 @@ alone54:
 	VMOVUPS Z15, 64(R8)
 	ADDQ    BX, R8
 
-next55:
+next60:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh56
+	JZ      fresh61
 	VMOVUPS 2112(CX), Z0
 	VMOVUPS 2240(CX), Z1
 	VMOVUPS 2368(CX), Z2
@@ -2327,9 +2501,9 @@ next55:
 	VMOVUPS 3776(CX), Z13
 	VMOVUPS 3904(CX), Z14
 	VMOVUPS 4032(CX), Z15
-	JMP     begin57
+	JMP     begin62
 
-fresh56:
+fresh61:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -2347,14 +2521,52 @@ fresh56:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin57:
+begin62:
+	TESTQ      DX, DX
+	JZ         prefetched63
+	IMUL3Q     $+16, BX, R8
+	ADDQ       DX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+
+prefetched63:
 	MOVQ    k+0(FP), R8
 	MOVQ    b+16(FP), R9
 	LDMXCSR 4(SP)
 	CMPQ    R8, $+4
-	JB      done59
+	JB      done65
 
-loop58:
+loop64:
 	VMOVUPS      192(R9), Z16
 	VBROADCASTSS 192(AX), Z17
 	VFMADD231PS  Z16, Z17, Z0
@@ -2491,13 +2703,13 @@ loop58:
 	ADDQ         $+512, R9
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop58
+	JAE          loop64
 
-done59:
+done65:
 	CMPQ R8, $+2
-	JB   done61
+	JB   done67
 
-loop60:
+loop66:
 	VMOVUPS      192(R9), Z16
 	VBROADCASTSS 192(AX), Z17
 	VFMADD231PS  Z16, Z17, Z0
@@ -2568,13 +2780,13 @@ loop60:
 	ADDQ         $+256, R9
 	SUBQ         $+2, R8
 	CMPQ         R8, $+2
-	JAE          loop60
+	JAE          loop66
 
-done61:
+done67:
 	CMPQ R8, $+1
-	JB   done63
+	JB   done69
 
-loop62:
+loop68:
 	VMOVUPS      64(R9), Z16
 	VBROADCASTSS 64(AX), Z17
 	VFMADD231PS  Z16, Z17, Z0
@@ -2612,12 +2824,12 @@ loop62:
 	ADDQ         $+128, R9
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop62
+	JAE          loop68
 
-done63:
+done69:
 	LDMXCSR (SP)
 	TESTQ   DX, DX
-	JNZ     finish64
+	JNZ     finish70
 	VMOVUPS Z0, 2112(CX)
 	VMOVUPS Z1, 2240(CX)
 	VMOVUPS Z2, 2368(CX)
@@ -2634,9 +2846,9 @@ done63:
 	VMOVUPS Z13, 3776(CX)
 	VMOVUPS Z14, 3904(CX)
 	VMOVUPS Z15, 4032(CX)
-	JMP     next66
+	JMP     next72
 
-finish64:
+finish70:
 	VBROADCASTSS alpha+72(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
@@ -2672,7 +2884,7 @@ finish64:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        SI, SI
-	JZ           alone65
+	JZ           alone71
 	VBROADCASTSS beta+76(FP), Z16
 	IMUL3Q       $+16, DI, AX
 	ADDQ         SI, AX
@@ -2725,7 +2937,7 @@ finish64:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         DI, AX
 
-alone65:
+alone71:
 	IMUL3Q  $+16, BX, AX
 	ADDQ    DX, AX
 	VMOVUPS Z0, 64(AX)
@@ -2761,12 +2973,12 @@ alone65:
 	VMOVUPS Z15, 64(AX)
 	ADDQ    BX, AX
 
-next66:
+next72:
 	VZEROUPPER
 	RET
 
 // func GemmBlockBF16AVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
-// Requires: AVX, AVX512DQ, AVX512F, SSE
+// Requires: AVX, AVX512DQ, AVX512F, MMX+, SSE
 TEXT ·GemmBlockBF16AVX512(SB), NOSPLIT, $8-88
 	MOVQ    rows+0(FP), AX
 	MOVQ    a+16(FP), CX
@@ -2785,7 +2997,7 @@ TEXT ·GemmBlockBF16AVX512(SB), NOSPLIT, $8-88
 	MOVL    R9, 4(SP)
 	MOVB    resume+40(FP), R9
 	TESTB   R9, R9
-	JZ      fresh67
+	JZ      fresh73
 	VMOVUPS (DX), Z0
 	VMOVUPS 64(DX), Z1
 	VMOVUPS 128(DX), Z2
@@ -2810,9 +3022,9 @@ TEXT ·GemmBlockBF16AVX512(SB), NOSPLIT, $8-88
 	VMOVUPS 1344(DX), Z21
 	VMOVUPS 1408(DX), Z22
 	VMOVUPS 1472(DX), Z23
-	JMP     begin68
+	JMP     begin74
 
-fresh67:
+fresh73:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -2838,15 +3050,57 @@ fresh67:
 	VXORPS Z22, Z22, Z22
 	VXORPS Z23, Z23, Z23
 
-begin68:
+begin74:
+	TESTQ      BX, BX
+	JZ         prefetched75
+	IMUL3Q     $+0, SI, R9
+	ADDQ       BX, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+
+prefetched75:
 	MOVQ    k+8(FP), R9
 	MOVQ    CX, R10
 	MOVQ    b+24(FP), R11
 	LDMXCSR 4(SP)
 	CMPQ    R9, $+4
-	JB      done70
+	JB      done77
 
-loop69:
+loop76:
 	VMOVUPS      128(R11), Z24
 	VMOVUPS      192(R11), Z25
 	VBROADCASTSS 128(R10), Z26
@@ -3003,13 +3257,13 @@ loop69:
 	ADDQ         $+512, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop69
+	JAE          loop76
 
-done70:
+done77:
 	CMPQ R9, $+2
-	JB   done72
+	JB   done79
 
-loop71:
+loop78:
 	VMOVUPS      128(R11), Z24
 	VMOVUPS      192(R11), Z25
 	VBROADCASTSS 128(R10), Z26
@@ -3090,13 +3344,13 @@ loop71:
 	ADDQ         $+256, R11
 	SUBQ         $+2, R9
 	CMPQ         R9, $+2
-	JAE          loop71
+	JAE          loop78
 
-done72:
+done79:
 	CMPQ R9, $+1
-	JB   done74
+	JB   done81
 
-loop73:
+loop80:
 	VMOVUPS      (R11), Z24
 	VMOVUPS      64(R11), Z25
 	VBROADCASTSS (R10), Z26
@@ -3139,12 +3393,12 @@ loop73:
 	ADDQ         $+128, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop73
+	JAE          loop80
 
-done74:
+done81:
 	LDMXCSR (SP)
 	TESTQ   BX, BX
-	JNZ     finish75
+	JNZ     finish82
 	VMOVUPS Z0, (DX)
 	VMOVUPS Z1, 64(DX)
 	VMOVUPS Z2, 128(DX)
@@ -3169,9 +3423,9 @@ done74:
 	VMOVUPS Z21, 1344(DX)
 	VMOVUPS Z22, 1408(DX)
 	VMOVUPS Z23, 1472(DX)
-	JMP     next77
+	JMP     next84
 
-finish75:
+finish82:
 	VBROADCASTSS alpha+80(FP), Z24
 	VXORPS       Z25, Z25, Z25
 	VADDPS       Z25, Z0, Z0
@@ -3223,7 +3477,7 @@ finish75:
 	VADDPS       Z25, Z23, Z23
 	VMULPS       Z24, Z23, Z23
 	TESTQ        DI, DI
-	JZ           alone76
+	JZ           alone83
 	VBROADCASTSS beta+84(FP), Z24
 	IMUL3Q       $+0, R8, R9
 	ADDQ         DI, R9
@@ -3288,7 +3542,7 @@ finish75:
 	VADDPS       Z24, Z23, Z23
 	ADDQ         R8, R9
 
-alone76:
+alone83:
 	VXORPS     Z25, Z25, Z25
 	VPTERNLOGD $0xff, Z25, Z25, Z25
 	VPSRLD     $0x11, Z25, Z24
@@ -3477,12 +3731,12 @@ alone76:
 	VMOVUPS    Z23, 64(R9)
 	ADDQ       SI, R9
 
-next77:
+next84:
 	SUBQ    $+12, AX
 	JLE     done
 	MOVB    resume+40(FP), R9
 	TESTB   R9, R9
-	JZ      fresh78
+	JZ      fresh85
 	VMOVUPS 1536(DX), Z0
 	VMOVUPS 1600(DX), Z1
 	VMOVUPS 1664(DX), Z2
@@ -3503,9 +3757,9 @@ next77:
 	VMOVUPS 2624(DX), Z17
 	VMOVUPS 2688(DX), Z18
 	VMOVUPS 2752(DX), Z19
-	JMP     begin79
+	JMP     begin86
 
-fresh78:
+fresh85:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -3527,15 +3781,51 @@ fresh78:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin79:
+begin86:
+	TESTQ      BX, BX
+	JZ         prefetched87
+	IMUL3Q     $+12, SI, R9
+	ADDQ       BX, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       SI, R9
+
+prefetched87:
 	MOVQ    k+8(FP), R9
 	MOVQ    CX, R10
 	MOVQ    b+24(FP), R11
 	LDMXCSR 4(SP)
 	CMPQ    R9, $+4
-	JB      done81
+	JB      done89
 
-loop80:
+loop88:
 	VMOVUPS      128(R11), Z20
 	VMOVUPS      192(R11), Z21
 	VBROADCASTSS 176(R10), Z22
@@ -3668,13 +3958,13 @@ loop80:
 	ADDQ         $+512, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop80
+	JAE          loop88
 
-done81:
+done89:
 	CMPQ R9, $+2
-	JB   done83
+	JB   done91
 
-loop82:
+loop90:
 	VMOVUPS      128(R11), Z20
 	VMOVUPS      192(R11), Z21
 	VBROADCASTSS 176(R10), Z22
@@ -3743,13 +4033,13 @@ loop82:
 	ADDQ         $+256, R11
 	SUBQ         $+2, R9
 	CMPQ         R9, $+2
-	JAE          loop82
+	JAE          loop90
 
-done83:
+done91:
 	CMPQ R9, $+1
-	JB   done85
+	JB   done93
 
-loop84:
+loop92:
 	VMOVUPS      (R11), Z20
 	VMOVUPS      64(R11), Z21
 	VBROADCASTSS 48(R10), Z22
@@ -3786,12 +4076,12 @@ loop84:
 	ADDQ         $+128, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop84
+	JAE          loop92
 
-done85:
+done93:
 	LDMXCSR (SP)
 	TESTQ   BX, BX
-	JNZ     finish86
+	JNZ     finish94
 	VMOVUPS Z0, 1536(DX)
 	VMOVUPS Z1, 1600(DX)
 	VMOVUPS Z2, 1664(DX)
@@ -3812,9 +4102,9 @@ done85:
 	VMOVUPS Z17, 2624(DX)
 	VMOVUPS Z18, 2688(DX)
 	VMOVUPS Z19, 2752(DX)
-	JMP     next88
+	JMP     next96
 
-finish86:
+finish94:
 	VBROADCASTSS alpha+80(FP), Z20
 	VXORPS       Z21, Z21, Z21
 	VADDPS       Z21, Z0, Z0
@@ -3858,7 +4148,7 @@ finish86:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DI, DI
-	JZ           alone87
+	JZ           alone95
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+12, R8, R9
 	ADDQ         DI, R9
@@ -3913,7 +4203,7 @@ finish86:
 	VADDPS       Z20, Z19, Z19
 	ADDQ         R8, R9
 
-alone87:
+alone95:
 	VXORPS     Z21, Z21, Z21
 	VPTERNLOGD $0xff, Z21, Z21, Z21
 	VPSRLD     $0x11, Z21, Z20
@@ -4072,12 +4362,12 @@ alone87:
 	VMOVUPS    Z19, 64(R9)
 	ADDQ       SI, R9
 
-next88:
+next96:
 	SUBQ    $+10, AX
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh89
+	JZ      fresh97
 	VMOVUPS 2816(DX), Z0
 	VMOVUPS 2880(DX), Z1
 	VMOVUPS 2944(DX), Z2
@@ -4098,9 +4388,9 @@ next88:
 	VMOVUPS 3904(DX), Z17
 	VMOVUPS 3968(DX), Z18
 	VMOVUPS 4032(DX), Z19
-	JMP     begin90
+	JMP     begin98
 
-fresh89:
+fresh97:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -4122,14 +4412,50 @@ fresh89:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin90:
+begin98:
+	TESTQ      BX, BX
+	JZ         prefetched99
+	IMUL3Q     $+22, SI, AX
+	ADDQ       BX, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       SI, AX
+
+prefetched99:
 	MOVQ    k+8(FP), AX
 	MOVQ    b+24(FP), R9
 	LDMXCSR 4(SP)
 	CMPQ    AX, $+4
-	JB      done92
+	JB      done101
 
-loop91:
+loop100:
 	VMOVUPS      128(R9), Z20
 	VMOVUPS      192(R9), Z21
 	VBROADCASTSS 216(CX), Z22
@@ -4262,13 +4588,13 @@ loop91:
 	ADDQ         $+512, R9
 	SUBQ         $+4, AX
 	CMPQ         AX, $+4
-	JAE          loop91
+	JAE          loop100
 
-done92:
+done101:
 	CMPQ AX, $+2
-	JB   done94
+	JB   done103
 
-loop93:
+loop102:
 	VMOVUPS      128(R9), Z20
 	VMOVUPS      192(R9), Z21
 	VBROADCASTSS 216(CX), Z22
@@ -4337,13 +4663,13 @@ loop93:
 	ADDQ         $+256, R9
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop93
+	JAE          loop102
 
-done94:
+done103:
 	CMPQ AX, $+1
-	JB   done96
+	JB   done105
 
-loop95:
+loop104:
 	VMOVUPS      (R9), Z20
 	VMOVUPS      64(R9), Z21
 	VBROADCASTSS 88(CX), Z22
@@ -4380,12 +4706,12 @@ loop95:
 	ADDQ         $+128, R9
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop95
+	JAE          loop104
 
-done96:
+done105:
 	LDMXCSR (SP)
 	TESTQ   BX, BX
-	JNZ     finish97
+	JNZ     finish106
 	VMOVUPS Z0, 2816(DX)
 	VMOVUPS Z1, 2880(DX)
 	VMOVUPS Z2, 2944(DX)
@@ -4406,9 +4732,9 @@ done96:
 	VMOVUPS Z17, 3904(DX)
 	VMOVUPS Z18, 3968(DX)
 	VMOVUPS Z19, 4032(DX)
-	JMP     next99
+	JMP     next108
 
-finish97:
+finish106:
 	VBROADCASTSS alpha+80(FP), Z20
 	VXORPS       Z21, Z21, Z21
 	VADDPS       Z21, Z0, Z0
@@ -4452,7 +4778,7 @@ finish97:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DI, DI
-	JZ           alone98
+	JZ           alone107
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+22, R8, AX
 	ADDQ         DI, AX
@@ -4507,7 +4833,7 @@ finish97:
 	VADDPS       Z20, Z19, Z19
 	ADDQ         R8, AX
 
-alone98:
+alone107:
 	VXORPS     Z21, Z21, Z21
 	VPTERNLOGD $0xff, Z21, Z21, Z21
 	VPSRLD     $0x11, Z21, Z20
@@ -4666,13 +4992,13 @@ alone98:
 	VMOVUPS    Z19, 64(AX)
 	ADDQ       SI, AX
 
-next99:
+next108:
 done:
 	VZEROUPPER
 	RET
 
 // func GemmCornerBF16AVX512(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
-// Requires: AVX, AVX512DQ, AVX512F, SSE
+// Requires: AVX, AVX512DQ, AVX512F, MMX+, SSE
 TEXT ·GemmCornerBF16AVX512(SB), NOSPLIT, $8-80
 	MOVQ    a+8(FP), AX
 	MOVQ    acc+24(FP), CX
@@ -4690,7 +5016,7 @@ TEXT ·GemmCornerBF16AVX512(SB), NOSPLIT, $8-80
 	MOVL    R8, 4(SP)
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh100
+	JZ      fresh109
 	VMOVUPS (CX), Z0
 	VMOVUPS 64(CX), Z1
 	VMOVUPS 128(CX), Z2
@@ -4707,9 +5033,9 @@ TEXT ·GemmCornerBF16AVX512(SB), NOSPLIT, $8-80
 	VMOVUPS 832(CX), Z13
 	VMOVUPS 896(CX), Z14
 	VMOVUPS 960(CX), Z15
-	JMP     begin101
+	JMP     begin110
 
-fresh100:
+fresh109:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -4727,15 +5053,45 @@ fresh100:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin101:
+begin110:
+	TESTQ      DX, DX
+	JZ         prefetched111
+	IMUL3Q     $+0, BX, R8
+	ADDQ       DX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+
+prefetched111:
 	MOVQ    k+0(FP), R8
 	MOVQ    AX, R9
 	MOVQ    b+16(FP), R10
 	LDMXCSR 4(SP)
 	CMPQ    R8, $+4
-	JB      done103
+	JB      done113
 
-loop102:
+loop112:
 	VMOVUPS      128(R10), Z16
 	VMOVUPS      192(R10), Z17
 	VBROADCASTSS 128(R9), Z18
@@ -4844,13 +5200,13 @@ loop102:
 	ADDQ         $+512, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop102
+	JAE          loop112
 
-done103:
+done113:
 	CMPQ R8, $+2
-	JB   done105
+	JB   done115
 
-loop104:
+loop114:
 	VMOVUPS      128(R10), Z16
 	VMOVUPS      192(R10), Z17
 	VBROADCASTSS 128(R9), Z18
@@ -4907,13 +5263,13 @@ loop104:
 	ADDQ         $+256, R10
 	SUBQ         $+2, R8
 	CMPQ         R8, $+2
-	JAE          loop104
+	JAE          loop114
 
-done105:
+done115:
 	CMPQ R8, $+1
-	JB   done107
+	JB   done117
 
-loop106:
+loop116:
 	VMOVUPS      (R10), Z16
 	VMOVUPS      64(R10), Z17
 	VBROADCASTSS (R9), Z18
@@ -4944,12 +5300,12 @@ loop106:
 	ADDQ         $+128, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop106
+	JAE          loop116
 
-done107:
+done117:
 	LDMXCSR (SP)
 	TESTQ   DX, DX
-	JNZ     finish108
+	JNZ     finish118
 	VMOVUPS Z0, (CX)
 	VMOVUPS Z1, 64(CX)
 	VMOVUPS Z2, 128(CX)
@@ -4966,9 +5322,9 @@ done107:
 	VMOVUPS Z13, 832(CX)
 	VMOVUPS Z14, 896(CX)
 	VMOVUPS Z15, 960(CX)
-	JMP     next110
+	JMP     next120
 
-finish108:
+finish118:
 	VBROADCASTSS alpha+72(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
@@ -5004,7 +5360,7 @@ finish108:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        SI, SI
-	JZ           alone109
+	JZ           alone119
 	VBROADCASTSS beta+76(FP), Z16
 	IMUL3Q       $+0, DI, R8
 	ADDQ         SI, R8
@@ -5049,7 +5405,7 @@ finish108:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         DI, R8
 
-alone109:
+alone119:
 	VXORPS     Z17, Z17, Z17
 	VPTERNLOGD $0xff, Z17, Z17, Z17
 	VPSRLD     $0x11, Z17, Z16
@@ -5178,10 +5534,10 @@ alone109:
 	VMOVUPS    Z15, 64(R8)
 	ADDQ       BX, R8
 
-next110:
+next120:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh111
+	JZ      fresh121
 	VMOVUPS 1024(CX), Z0
 	VMOVUPS 1088(CX), Z1
 	VMOVUPS 1152(CX), Z2
@@ -5198,9 +5554,9 @@ next110:
 	VMOVUPS 1856(CX), Z13
 	VMOVUPS 1920(CX), Z14
 	VMOVUPS 1984(CX), Z15
-	JMP     begin112
+	JMP     begin122
 
-fresh111:
+fresh121:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -5218,15 +5574,45 @@ fresh111:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin112:
+begin122:
+	TESTQ      DX, DX
+	JZ         prefetched123
+	IMUL3Q     $+8, BX, R8
+	ADDQ       DX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+
+prefetched123:
 	MOVQ    k+0(FP), R8
 	MOVQ    AX, R9
 	MOVQ    b+16(FP), R10
 	LDMXCSR 4(SP)
 	CMPQ    R8, $+4
-	JB      done114
+	JB      done125
 
-loop113:
+loop124:
 	VMOVUPS      128(R10), Z16
 	VMOVUPS      192(R10), Z17
 	VBROADCASTSS 160(R9), Z18
@@ -5335,13 +5721,13 @@ loop113:
 	ADDQ         $+512, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop113
+	JAE          loop124
 
-done114:
+done125:
 	CMPQ R8, $+2
-	JB   done116
+	JB   done127
 
-loop115:
+loop126:
 	VMOVUPS      128(R10), Z16
 	VMOVUPS      192(R10), Z17
 	VBROADCASTSS 160(R9), Z18
@@ -5398,13 +5784,13 @@ loop115:
 	ADDQ         $+256, R10
 	SUBQ         $+2, R8
 	CMPQ         R8, $+2
-	JAE          loop115
+	JAE          loop126
 
-done116:
+done127:
 	CMPQ R8, $+1
-	JB   done118
+	JB   done129
 
-loop117:
+loop128:
 	VMOVUPS      (R10), Z16
 	VMOVUPS      64(R10), Z17
 	VBROADCASTSS 32(R9), Z18
@@ -5435,12 +5821,12 @@ loop117:
 	ADDQ         $+128, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop117
+	JAE          loop128
 
-done118:
+done129:
 	LDMXCSR (SP)
 	TESTQ   DX, DX
-	JNZ     finish119
+	JNZ     finish130
 	VMOVUPS Z0, 1024(CX)
 	VMOVUPS Z1, 1088(CX)
 	VMOVUPS Z2, 1152(CX)
@@ -5457,9 +5843,9 @@ done118:
 	VMOVUPS Z13, 1856(CX)
 	VMOVUPS Z14, 1920(CX)
 	VMOVUPS Z15, 1984(CX)
-	JMP     next121
+	JMP     next132
 
-finish119:
+finish130:
 	VBROADCASTSS alpha+72(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
@@ -5495,7 +5881,7 @@ finish119:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        SI, SI
-	JZ           alone120
+	JZ           alone131
 	VBROADCASTSS beta+76(FP), Z16
 	IMUL3Q       $+8, DI, R8
 	ADDQ         SI, R8
@@ -5540,7 +5926,7 @@ finish119:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         DI, R8
 
-alone120:
+alone131:
 	VXORPS     Z17, Z17, Z17
 	VPTERNLOGD $0xff, Z17, Z17, Z17
 	VPSRLD     $0x11, Z17, Z16
@@ -5669,10 +6055,10 @@ alone120:
 	VMOVUPS    Z15, 64(R8)
 	ADDQ       BX, R8
 
-next121:
+next132:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh122
+	JZ      fresh133
 	VMOVUPS 2112(CX), Z0
 	VMOVUPS 2240(CX), Z1
 	VMOVUPS 2368(CX), Z2
@@ -5689,9 +6075,9 @@ next121:
 	VMOVUPS 3776(CX), Z13
 	VMOVUPS 3904(CX), Z14
 	VMOVUPS 4032(CX), Z15
-	JMP     begin123
+	JMP     begin134
 
-fresh122:
+fresh133:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -5709,14 +6095,52 @@ fresh122:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin123:
+begin134:
+	TESTQ      DX, DX
+	JZ         prefetched135
+	IMUL3Q     $+16, BX, R8
+	ADDQ       DX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+
+prefetched135:
 	MOVQ    k+0(FP), R8
 	MOVQ    b+16(FP), R9
 	LDMXCSR 4(SP)
 	CMPQ    R8, $+4
-	JB      done125
+	JB      done137
 
-loop124:
+loop136:
 	VMOVUPS      192(R9), Z16
 	VBROADCASTSS 192(AX), Z17
 	VFMADD231PS  Z16, Z17, Z0
@@ -5853,13 +6277,13 @@ loop124:
 	ADDQ         $+512, R9
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop124
+	JAE          loop136
 
-done125:
+done137:
 	CMPQ R8, $+2
-	JB   done127
+	JB   done139
 
-loop126:
+loop138:
 	VMOVUPS      192(R9), Z16
 	VBROADCASTSS 192(AX), Z17
 	VFMADD231PS  Z16, Z17, Z0
@@ -5930,13 +6354,13 @@ loop126:
 	ADDQ         $+256, R9
 	SUBQ         $+2, R8
 	CMPQ         R8, $+2
-	JAE          loop126
+	JAE          loop138
 
-done127:
+done139:
 	CMPQ R8, $+1
-	JB   done129
+	JB   done141
 
-loop128:
+loop140:
 	VMOVUPS      64(R9), Z16
 	VBROADCASTSS 64(AX), Z17
 	VFMADD231PS  Z16, Z17, Z0
@@ -5974,12 +6398,12 @@ loop128:
 	ADDQ         $+128, R9
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop128
+	JAE          loop140
 
-done129:
+done141:
 	LDMXCSR (SP)
 	TESTQ   DX, DX
-	JNZ     finish130
+	JNZ     finish142
 	VMOVUPS Z0, 2112(CX)
 	VMOVUPS Z1, 2240(CX)
 	VMOVUPS Z2, 2368(CX)
@@ -5996,9 +6420,9 @@ done129:
 	VMOVUPS Z13, 3776(CX)
 	VMOVUPS Z14, 3904(CX)
 	VMOVUPS Z15, 4032(CX)
-	JMP     next132
+	JMP     next144
 
-finish130:
+finish142:
 	VBROADCASTSS alpha+72(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
@@ -6034,7 +6458,7 @@ finish130:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        SI, SI
-	JZ           alone131
+	JZ           alone143
 	VBROADCASTSS beta+76(FP), Z16
 	IMUL3Q       $+16, DI, AX
 	ADDQ         SI, AX
@@ -6087,7 +6511,7 @@ finish130:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         DI, AX
 
-alone131:
+alone143:
 	VXORPS     Z17, Z17, Z17
 	VPTERNLOGD $0xff, Z17, Z17, Z17
 	VPSRLD     $0x11, Z17, Z16
@@ -6224,7 +6648,7 @@ alone131:
 	VMOVUPS    Z15, 64(AX)
 	ADDQ       BX, AX
 
-next132:
+next144:
 	VZEROUPPER
 	RET
 
@@ -6246,9 +6670,9 @@ TEXT ·NormalizeBlockBF16AVX512(SB), NOSPLIT, $0-36
 	VPSLLD       $0x10, Z4, Z4
 	MOVQ         $+32, BX
 	CMPQ         BX, $+1
-	JB           done134
+	JB           done146
 
-loop133:
+loop145:
 	VMULPS  (CX), Z0, Z6
 	VMULPS  Z1, Z6, Z6
 	VDIVPS  Z2, Z6, Z6
@@ -6273,9 +6697,9 @@ loop133:
 	ADDQ    $+128, AX
 	SUBQ    $+1, BX
 	CMPQ    BX, $+1
-	JAE     loop133
+	JAE     loop145
 
-done134:
+done146:
 	VZEROUPPER
 	RET
 
@@ -6747,9 +7171,9 @@ TEXT ·WidenRowsAVX512(SB), NOSPLIT, $0-40
 	MOVQ sStride+32(FP), SI
 	ADDQ SI, SI
 	CMPQ AX, $+1
-	JB   done136
+	JB   done148
 
-loop135:
+loop147:
 	VPMOVZXWD (BX), Z0
 	VPSLLD    $0x10, Z0, Z0
 	VMOVUPS   Z0, (CX)
@@ -6760,9 +7184,9 @@ loop135:
 	ADDQ      DX, CX
 	SUBQ      $+1, AX
 	CMPQ      AX, $+1
-	JAE       loop135
+	JAE       loop147
 
-done136:
+done148:
 	VZEROUPPER
 	RET
 
@@ -6778,9 +7202,9 @@ TEXT ·NarrowRowsAVX512(SB), NOSPLIT, $0-40
 	ADDQ SI, SI
 	ADDQ SI, SI
 	CMPQ AX, $+1
-	JB   done138
+	JB   done150
 
-loop137:
+loop149:
 	VXORPS     Z1, Z1, Z1
 	VPTERNLOGD $0xff, Z1, Z1, Z1
 	VPSRLD     $0x11, Z1, Z0
@@ -6808,8 +7232,8 @@ loop137:
 	ADDQ       DX, CX
 	SUBQ       $+1, AX
 	CMPQ       AX, $+1
-	JAE        loop137
+	JAE        loop149
 
-done138:
+done150:
 	VZEROUPPER
 	RET

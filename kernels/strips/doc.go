@@ -55,10 +55,9 @@ type Kernels struct {
 const (
 	// chainLayers is how much of a chain a call computes, which bounds its time.
 	chainLayers = 2048
-	// groupPanels and groupStrips are the panels of A that stay in the second-level cache,
-	// and the strips of B that they are used for.
-	groupPanels = 12
-	groupStrips = 16
+	// groupBytes is the size of the panels of A that are multiplied by one strip of B after
+	// the other, from the second-level cache.
+	groupBytes = 1 << 20
 	// threadPieces is how many pieces a thread should find.
 	threadPieces = 4
 	// threadWork is the number of multiply-adds, some 10 µs, that are worth a goroutine.
@@ -86,24 +85,36 @@ func worthwhile(threads, rows, cols, depth int) int {
 	return max(min(threads, int(min(work, 1<<20))), 1)
 }
 
-// tiling divides the blocks of a product into pieces.
-type tiling struct{ panels, strips, high, wide int }
+// tiling divides a group of panels and the strips that they are multiplied by into pieces:
+// a strip and some panels, or all, each.
+type tiling struct {
+	first, panels int
+	strips, high  int
+}
 
-func tile(panels, strips, threads int) tiling {
-	t := tiling{panels, strips, groupPanels, groupStrips}
-	t.wide = max(min(t.wide, (t.groups()*strips)/(threadPieces*threads)), 1)
+// group is the number of panels of so many layers in a group.
+func (e *Kernels) group(layers int) int {
+	return max(groupBytes/(4*e.Width*max(layers, 1)), 1)
+}
+
+func tile(first, panels, strips, threads int) tiling {
+	t := tiling{first, panels, strips, panels}
+	if threads > 1 {
+		parts := (threadPieces*threads + strips - 1) / strips
+		t.high = (panels + parts - 1) / parts
+	}
 	return t
 }
 
-func (t tiling) groups() int { return (t.panels + t.high - 1) / t.high }
+func (t tiling) parts() int { return (t.panels + t.high - 1) / t.high }
 
-func (t tiling) pieces() int { return t.groups() * ((t.strips + t.wide - 1) / t.wide) }
+func (t tiling) pieces() int { return t.strips * t.parts() }
 
-// at is the half-open ranges of panels and strips of a piece.
-func (t tiling) at(piece int) (panel, lastPanel, strip, lastStrip int) {
-	panel = piece % t.groups() * t.high
-	strip = piece / t.groups() * t.wide
-	return panel, min(panel+t.high, t.panels), strip, min(strip+t.wide, t.strips)
+// at is the strip of a piece and the half-open range of its panels. The last strips come
+// first: those of symmetric products have more panels.
+func (t tiling) at(piece int) (strip, panel, last int) {
+	panel = t.first + piece%t.parts()*t.high
+	return t.strips - 1 - piece/t.parts(), panel, min(panel+t.high, t.first+t.panels)
 }
 
 // aligned drops elements up to the first cache line's beginning.
@@ -130,6 +141,9 @@ func raceRead(m reference.Matrix) { eachRow(m, race.Read[float32], race.Read[bf1
 func raceWrite(m reference.Matrix) { eachRow(m, race.Write[float32], race.Write[bf16.BF16]) }
 
 func eachRow(m reference.Matrix, f32 func([]float32), narrow func([]bf16.BF16)) {
+	if !race.Enabled {
+		return
+	}
 	for i := range m.Rows {
 		row := m.Data.Slice(i*m.Stride, i*m.Stride+m.Cols)
 		f32(row.F32)

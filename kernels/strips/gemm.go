@@ -46,6 +46,7 @@ type product struct {
 	i, j, k section
 	packedA []float32 // strips of Aᵀ
 	packedB []float32
+	packed  bool      // all of B is packed, and not by those who need it
 	pitch   int       // layers from a strip to the next
 	sums    []float32 // unfinished chains, strip by strip
 	rooms   []float32 // three blocks a worker
@@ -127,28 +128,45 @@ func (j *job) run(threads int) {
 			}
 			j.k = section{}
 			for again := j.k.next(j.depth) || j.depth == 0; again; again = j.k.next(j.depth) {
-				threads := worthwhile(threads, j.i.n, j.j.n, j.k.n)
-				panels, strips := j.strips(j.i.n), j.strips(j.j.n)
-				j.pitch = j.padded(j.k.n)
-				workers.Run(threads, panels+strips, (*packing)(&j.product))
-				j.tiling = tile(panels, strips, threads)
-				workers.Run(threads, j.tiling.pieces(), (*multiplication)(&j.product))
+				j.section(worthwhile(threads, j.i.n, j.j.n, j.k.n))
 			}
 		}
 	}
 }
 
-// packing packs the panels of A, then the strips of B.
-type packing product
-
-func (p *packing) Do(worker, piece int) {
-	size, room := p.Width*p.pitch, (*product)(p).room(worker, 0)
-	if panels := p.strips(p.i.n); piece >= panels {
-		strip := piece - panels
-		p.pack(p.packedB[strip*size:], p.b, p.j, strip, p.k, room)
-	} else {
-		p.pack(p.packedA[piece*size:], p.a, p.i, piece, p.k, room)
+// section multiplies a section of A by one of B, a group of panels at a time. Their strips
+// are packed when they are first needed, and so still near when they are used.
+func (j *job) section(threads int) {
+	j.pitch = j.padded(j.k.n)
+	panels, strips := j.strips(j.i.n), j.strips(j.j.n)
+	group := j.group(j.pitch)
+	for first := 0; first < panels; first += group {
+		j.tiling = tile(first, min(group, panels-first), strips, threads)
+		workers.Run(threads, j.tiling.panels, (*packingA)(&j.product))
+		j.packed = first > 0
+		if !j.packed && j.tiling.parts() > 1 {
+			workers.Run(threads, strips, (*packingB)(&j.product))
+			j.packed = true
+		}
+		workers.Run(threads, j.tiling.pieces(), (*multiplication)(&j.product))
 	}
+}
+
+// packingA packs the panels of a group, packingB all strips.
+type (
+	packingA product
+	packingB product
+)
+
+func (p *packingA) Do(worker, piece int) {
+	panel := p.tiling.first + piece
+	p.pack(p.packedA[panel*p.pitch*p.Width:], p.a, p.i, panel, p.k, (*product)(p).room(worker, 0))
+}
+
+func (p *packingB) Do(worker, piece int) { (*product)(p).packB(worker, piece) }
+
+func (p *product) packB(worker, strip int) {
+	p.pack(p.packedB[strip*p.pitch*p.Width:], p.b, p.j, strip, p.k, p.room(worker, 0))
 }
 
 // pack fills one strip, in blocks. Its first lane is a number of strips into the section.
@@ -204,15 +222,15 @@ func halves(x []float32) []bf16.BF16 {
 type multiplication product
 
 func (p *multiplication) Do(worker, piece int) {
-	panel, lastPanel, strip, lastStrip := p.tiling.at(piece)
-	for s := strip; s < lastStrip; s++ {
-		last := lastPanel
-		if p.symmetric {
-			last = min(last, (p.j.first-p.i.first)/p.Width+s+1)
-		}
-		for t := panel; t < last; t++ {
-			(*product)(p).block(worker, t, s)
-		}
+	strip, panel, last := p.tiling.at(piece)
+	if p.symmetric {
+		last = min(last, (p.j.first-p.i.first)/p.Width+strip+1)
+	}
+	if !p.packed {
+		(*product)(p).packB(worker, strip)
+	}
+	for t := panel; t < last; t++ {
+		(*product)(p).block(worker, t, strip)
 	}
 }
 
@@ -230,7 +248,7 @@ func (p *product) block(worker, panel, strip int) {
 	}}
 	b.chains.rows = b.rows
 	if p.depth > mostSection {
-		b.acc = p.sums[(strip*p.tiling.panels+panel)*p.Width*p.Width:]
+		b.acc = p.sums[(strip*p.strips(p.i.n)+panel)*p.Width*p.Width:]
 	}
 	if p.k.first+p.k.n < p.depth {
 		p.extend(&b.chains, nil)

@@ -110,23 +110,23 @@ type step struct {
 func (m *matrix) run(s step, cols int) {
 	threads := worthwhile(m.threads, m.rows, cols, s.depth)
 	m.step = s
-	m.tiling = tile(m.strips(m.rows), m.strips(cols), threads)
-	workers.Run(threads, m.tiling.pieces(), (*stepping)(m))
+	panels, group := m.strips(m.rows), m.group(m.layers(s.depth))
+	for first := 0; first < panels; first += group {
+		m.tiling = tile(first, min(group, panels-first), m.strips(cols), threads)
+		workers.Run(threads, m.tiling.pieces(), (*stepping)(m))
+	}
 }
 
 // stepping does the blocks of a piece of a step.
 type stepping matrix
 
 func (m *stepping) Do(worker, piece int) {
-	panel, lastPanel, strip, lastStrip := m.tiling.at(piece)
-	for s := strip; s < lastStrip; s++ {
-		last := lastPanel
-		if m.step.symmetric {
-			last = min(last, s+1)
-		}
-		for t := panel; t < last; t++ {
-			m.block(worker, t, s)
-		}
+	strip, panel, last := m.tiling.at(piece)
+	if m.step.symmetric {
+		last = min(last, strip+1)
+	}
+	for t := panel; t < last; t++ {
+		m.block(worker, t, strip)
 	}
 }
 

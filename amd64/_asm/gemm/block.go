@@ -143,6 +143,14 @@ func (c chain) steps() []int {
 	return []int{unroll, 1}
 }
 
+// unit is the number of rows of a result that lie together.
+func (c chain) unit() int {
+	if c.dotted && c.rounded {
+		return 2
+	}
+	return 1
+}
+
 // tile does one of a block's tiles.
 func (g *generator) tile(c chain, t tile, a, acc, d, dStride, old, oldStride gp) {
 	sum := make([][]vec, t.rows)
@@ -170,6 +178,20 @@ func (g *generator) tile(c chain, t tile, a, acc, d, dStride, old, oldStride gp)
 	g.Label(fresh)
 	each(func(i, v int) { g.VXORPS(sum[i][v], sum[i][v], sum[i][v]) })
 	g.Label(begin)
+
+	prefetched := g.label("prefetched")
+	g.TESTQ(d, d)
+	g.JZ(operand.LabelRef(prefetched))
+	to := g.rowPointer(d, dStride, t.row/c.unit())
+	for i := 0; i < t.rows; i += c.unit() {
+		for v := range t.vectors {
+			if g.lanes == 16 || v == 0 {
+				g.PREFETCHT0(at(to, column(v)))
+			}
+		}
+		g.ADDQ(dStride, to)
+	}
+	g.Label(prefetched)
 
 	n, p, q := g.arg("k"), g.copyOf(a), g.arg("b")
 	if c.paired {
