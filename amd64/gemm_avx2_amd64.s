@@ -51,7 +51,7 @@ fresh1:
 
 begin2:
 	TESTQ      BX, BX
-	JZ         prefetched3
+	JZ         none3
 	IMUL3Q     $+0, SI, R9
 	ADDQ       BX, R9
 	PREFETCHT0 (R9)
@@ -67,14 +67,32 @@ begin2:
 	PREFETCHT0 (R9)
 	ADDQ       SI, R9
 
-prefetched3:
+none3:
+	TESTQ      DI, DI
+	JZ         none4
+	IMUL3Q     $+0, R8, R9
+	ADDQ       DI, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+
+none4:
 	MOVQ k+8(FP), R9
 	MOVQ CX, R10
 	MOVQ b+24(FP), R11
 	CMPQ R9, $+4
-	JB   done5
+	JB   done6
 
-loop4:
+loop5:
 	VMOVUPS      (R11), Y12
 	VMOVUPS      32(R11), Y13
 	VBROADCASTSS (R10), Y14
@@ -159,13 +177,13 @@ loop4:
 	ADDQ         $+256, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop4
+	JAE          loop5
 
-done5:
+done6:
 	CMPQ R9, $+1
-	JB   done7
+	JB   done8
 
-loop6:
+loop7:
 	VMOVUPS      (R11), Y12
 	VMOVUPS      32(R11), Y13
 	VBROADCASTSS (R10), Y14
@@ -190,11 +208,11 @@ loop6:
 	ADDQ         $+64, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop6
+	JAE          loop7
 
-done7:
+done8:
 	TESTQ   BX, BX
-	JNZ     finish8
+	JNZ     finish9
 	VMOVUPS Y0, (DX)
 	VMOVUPS Y1, 32(DX)
 	VMOVUPS Y2, 64(DX)
@@ -207,9 +225,9 @@ done7:
 	VMOVUPS Y9, 288(DX)
 	VMOVUPS Y10, 320(DX)
 	VMOVUPS Y11, 352(DX)
-	JMP     next10
+	JMP     next11
 
-finish8:
+finish9:
 	VBROADCASTSS alpha+80(FP), Y12
 	VXORPS       Y13, Y13, Y13
 	VADDPS       Y13, Y0, Y0
@@ -237,7 +255,7 @@ finish8:
 	VADDPS       Y13, Y11, Y11
 	VMULPS       Y12, Y11, Y11
 	TESTQ        DI, DI
-	JZ           alone9
+	JZ           alone10
 	VBROADCASTSS beta+84(FP), Y12
 	IMUL3Q       $+0, R8, R9
 	ADDQ         DI, R9
@@ -272,7 +290,7 @@ finish8:
 	VADDPS       Y12, Y11, Y11
 	ADDQ         R8, R9
 
-alone9:
+alone10:
 	IMUL3Q  $+0, SI, R9
 	ADDQ    BX, R9
 	VMOVUPS Y0, (R9)
@@ -294,12 +312,12 @@ alone9:
 	VMOVUPS Y11, 32(R9)
 	ADDQ    SI, R9
 
-next10:
+next11:
 	SUBQ    $+6, AX
 	JLE     done
 	MOVB    resume+40(FP), R9
 	TESTB   R9, R9
-	JZ      fresh11
+	JZ      fresh12
 	VMOVUPS 384(DX), Y0
 	VMOVUPS 416(DX), Y1
 	VMOVUPS 448(DX), Y2
@@ -310,9 +328,9 @@ next10:
 	VMOVUPS 608(DX), Y7
 	VMOVUPS 640(DX), Y8
 	VMOVUPS 672(DX), Y9
-	JMP     begin12
+	JMP     begin13
 
-fresh11:
+fresh12:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -324,9 +342,9 @@ fresh11:
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 
-begin12:
+begin13:
 	TESTQ      BX, BX
-	JZ         prefetched13
+	JZ         none14
 	IMUL3Q     $+6, SI, R9
 	ADDQ       BX, R9
 	PREFETCHT0 (R9)
@@ -340,14 +358,30 @@ begin12:
 	PREFETCHT0 (R9)
 	ADDQ       SI, R9
 
-prefetched13:
+none14:
+	TESTQ      DI, DI
+	JZ         none15
+	IMUL3Q     $+6, R8, R9
+	ADDQ       DI, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+
+none15:
 	MOVQ k+8(FP), R9
 	MOVQ CX, R10
 	MOVQ b+24(FP), R11
 	CMPQ R9, $+4
-	JB   done15
+	JB   done17
 
-loop14:
+loop16:
 	VMOVUPS      (R11), Y10
 	VMOVUPS      32(R11), Y11
 	VBROADCASTSS 24(R10), Y12
@@ -420,13 +454,13 @@ loop14:
 	ADDQ         $+256, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop14
+	JAE          loop16
 
-done15:
+done17:
 	CMPQ R9, $+1
-	JB   done17
+	JB   done19
 
-loop16:
+loop18:
 	VMOVUPS      (R11), Y10
 	VMOVUPS      32(R11), Y11
 	VBROADCASTSS 24(R10), Y12
@@ -448,11 +482,11 @@ loop16:
 	ADDQ         $+64, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop16
+	JAE          loop18
 
-done17:
+done19:
 	TESTQ   BX, BX
-	JNZ     finish18
+	JNZ     finish20
 	VMOVUPS Y0, 384(DX)
 	VMOVUPS Y1, 416(DX)
 	VMOVUPS Y2, 448(DX)
@@ -463,9 +497,9 @@ done17:
 	VMOVUPS Y7, 608(DX)
 	VMOVUPS Y8, 640(DX)
 	VMOVUPS Y9, 672(DX)
-	JMP     next20
+	JMP     next22
 
-finish18:
+finish20:
 	VBROADCASTSS alpha+80(FP), Y10
 	VXORPS       Y11, Y11, Y11
 	VADDPS       Y11, Y0, Y0
@@ -489,7 +523,7 @@ finish18:
 	VADDPS       Y11, Y9, Y9
 	VMULPS       Y10, Y9, Y9
 	TESTQ        DI, DI
-	JZ           alone19
+	JZ           alone21
 	VBROADCASTSS beta+84(FP), Y10
 	IMUL3Q       $+6, R8, R9
 	ADDQ         DI, R9
@@ -519,7 +553,7 @@ finish18:
 	VADDPS       Y10, Y9, Y9
 	ADDQ         R8, R9
 
-alone19:
+alone21:
 	IMUL3Q  $+6, SI, R9
 	ADDQ    BX, R9
 	VMOVUPS Y0, (R9)
@@ -538,12 +572,12 @@ alone19:
 	VMOVUPS Y9, 32(R9)
 	ADDQ    SI, R9
 
-next20:
+next22:
 	SUBQ    $+5, AX
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh21
+	JZ      fresh23
 	VMOVUPS 704(DX), Y0
 	VMOVUPS 736(DX), Y1
 	VMOVUPS 768(DX), Y2
@@ -554,9 +588,9 @@ next20:
 	VMOVUPS 928(DX), Y7
 	VMOVUPS 960(DX), Y8
 	VMOVUPS 992(DX), Y9
-	JMP     begin22
+	JMP     begin24
 
-fresh21:
+fresh23:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -568,9 +602,9 @@ fresh21:
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 
-begin22:
+begin24:
 	TESTQ      BX, BX
-	JZ         prefetched23
+	JZ         none25
 	IMUL3Q     $+11, SI, AX
 	ADDQ       BX, AX
 	PREFETCHT0 (AX)
@@ -584,13 +618,29 @@ begin22:
 	PREFETCHT0 (AX)
 	ADDQ       SI, AX
 
-prefetched23:
+none25:
+	TESTQ      DI, DI
+	JZ         none26
+	IMUL3Q     $+11, R8, AX
+	ADDQ       DI, AX
+	PREFETCHT0 (AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	ADDQ       R8, AX
+
+none26:
 	MOVQ k+8(FP), AX
 	MOVQ b+24(FP), R9
 	CMPQ AX, $+4
-	JB   done25
+	JB   done28
 
-loop24:
+loop27:
 	VMOVUPS      (R9), Y10
 	VMOVUPS      32(R9), Y11
 	VBROADCASTSS 44(CX), Y12
@@ -663,13 +713,13 @@ loop24:
 	ADDQ         $+256, R9
 	SUBQ         $+4, AX
 	CMPQ         AX, $+4
-	JAE          loop24
+	JAE          loop27
 
-done25:
+done28:
 	CMPQ AX, $+1
-	JB   done27
+	JB   done30
 
-loop26:
+loop29:
 	VMOVUPS      (R9), Y10
 	VMOVUPS      32(R9), Y11
 	VBROADCASTSS 44(CX), Y12
@@ -691,11 +741,11 @@ loop26:
 	ADDQ         $+64, R9
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop26
+	JAE          loop29
 
-done27:
+done30:
 	TESTQ   BX, BX
-	JNZ     finish28
+	JNZ     finish31
 	VMOVUPS Y0, 704(DX)
 	VMOVUPS Y1, 736(DX)
 	VMOVUPS Y2, 768(DX)
@@ -706,9 +756,9 @@ done27:
 	VMOVUPS Y7, 928(DX)
 	VMOVUPS Y8, 960(DX)
 	VMOVUPS Y9, 992(DX)
-	JMP     next30
+	JMP     next33
 
-finish28:
+finish31:
 	VBROADCASTSS alpha+80(FP), Y10
 	VXORPS       Y11, Y11, Y11
 	VADDPS       Y11, Y0, Y0
@@ -732,7 +782,7 @@ finish28:
 	VADDPS       Y11, Y9, Y9
 	VMULPS       Y10, Y9, Y9
 	TESTQ        DI, DI
-	JZ           alone29
+	JZ           alone32
 	VBROADCASTSS beta+84(FP), Y10
 	IMUL3Q       $+11, R8, AX
 	ADDQ         DI, AX
@@ -762,7 +812,7 @@ finish28:
 	VADDPS       Y10, Y9, Y9
 	ADDQ         R8, AX
 
-alone29:
+alone32:
 	IMUL3Q  $+11, SI, AX
 	ADDQ    BX, AX
 	VMOVUPS Y0, (AX)
@@ -781,7 +831,7 @@ alone29:
 	VMOVUPS Y9, 32(AX)
 	ADDQ    SI, AX
 
-next30:
+next33:
 done:
 	VZEROUPPER
 	RET
@@ -801,7 +851,7 @@ TEXT ·GemmCornerAVX2(SB), NOSPLIT, $0-80
 	ADDQ    DI, DI
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh31
+	JZ      fresh34
 	VMOVUPS (CX), Y0
 	VMOVUPS 32(CX), Y1
 	VMOVUPS 64(CX), Y2
@@ -810,9 +860,9 @@ TEXT ·GemmCornerAVX2(SB), NOSPLIT, $0-80
 	VMOVUPS 160(CX), Y5
 	VMOVUPS 192(CX), Y6
 	VMOVUPS 224(CX), Y7
-	JMP     begin32
+	JMP     begin35
 
-fresh31:
+fresh34:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -822,9 +872,9 @@ fresh31:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 
-begin32:
+begin35:
 	TESTQ      DX, DX
-	JZ         prefetched33
+	JZ         none36
 	IMUL3Q     $+0, BX, R8
 	ADDQ       DX, R8
 	PREFETCHT0 (R8)
@@ -836,14 +886,28 @@ begin32:
 	PREFETCHT0 (R8)
 	ADDQ       BX, R8
 
-prefetched33:
+none36:
+	TESTQ      SI, SI
+	JZ         none37
+	IMUL3Q     $+0, DI, R8
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	ADDQ       DI, R8
+
+none37:
 	MOVQ k+0(FP), R8
 	MOVQ AX, R9
 	MOVQ b+16(FP), R10
 	CMPQ R8, $+4
-	JB   done35
+	JB   done39
 
-loop34:
+loop38:
 	VMOVUPS      (R10), Y8
 	VMOVUPS      32(R10), Y9
 	VBROADCASTSS (R9), Y10
@@ -904,13 +968,13 @@ loop34:
 	ADDQ         $+256, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop34
+	JAE          loop38
 
-done35:
+done39:
 	CMPQ R8, $+1
-	JB   done37
+	JB   done41
 
-loop36:
+loop40:
 	VMOVUPS      (R10), Y8
 	VMOVUPS      32(R10), Y9
 	VBROADCASTSS (R9), Y10
@@ -929,11 +993,11 @@ loop36:
 	ADDQ         $+64, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop36
+	JAE          loop40
 
-done37:
+done41:
 	TESTQ   DX, DX
-	JNZ     finish38
+	JNZ     finish42
 	VMOVUPS Y0, (CX)
 	VMOVUPS Y1, 32(CX)
 	VMOVUPS Y2, 64(CX)
@@ -942,9 +1006,9 @@ done37:
 	VMOVUPS Y5, 160(CX)
 	VMOVUPS Y6, 192(CX)
 	VMOVUPS Y7, 224(CX)
-	JMP     next40
+	JMP     next44
 
-finish38:
+finish42:
 	VBROADCASTSS alpha+72(FP), Y8
 	VXORPS       Y9, Y9, Y9
 	VADDPS       Y9, Y0, Y0
@@ -964,7 +1028,7 @@ finish38:
 	VADDPS       Y9, Y7, Y7
 	VMULPS       Y8, Y7, Y7
 	TESTQ        SI, SI
-	JZ           alone39
+	JZ           alone43
 	VBROADCASTSS beta+76(FP), Y8
 	IMUL3Q       $+0, DI, R8
 	ADDQ         SI, R8
@@ -989,7 +1053,7 @@ finish38:
 	VADDPS       Y8, Y7, Y7
 	ADDQ         DI, R8
 
-alone39:
+alone43:
 	IMUL3Q  $+0, BX, R8
 	ADDQ    DX, R8
 	VMOVUPS Y0, (R8)
@@ -1005,10 +1069,10 @@ alone39:
 	VMOVUPS Y7, 32(R8)
 	ADDQ    BX, R8
 
-next40:
+next44:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh41
+	JZ      fresh45
 	VMOVUPS 256(CX), Y0
 	VMOVUPS 288(CX), Y1
 	VMOVUPS 320(CX), Y2
@@ -1017,9 +1081,9 @@ next40:
 	VMOVUPS 416(CX), Y5
 	VMOVUPS 448(CX), Y6
 	VMOVUPS 480(CX), Y7
-	JMP     begin42
+	JMP     begin46
 
-fresh41:
+fresh45:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1029,9 +1093,9 @@ fresh41:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 
-begin42:
+begin46:
 	TESTQ      DX, DX
-	JZ         prefetched43
+	JZ         none47
 	IMUL3Q     $+4, BX, R8
 	ADDQ       DX, R8
 	PREFETCHT0 (R8)
@@ -1043,14 +1107,28 @@ begin42:
 	PREFETCHT0 (R8)
 	ADDQ       BX, R8
 
-prefetched43:
+none47:
+	TESTQ      SI, SI
+	JZ         none48
+	IMUL3Q     $+4, DI, R8
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	ADDQ       DI, R8
+
+none48:
 	MOVQ k+0(FP), R8
 	MOVQ AX, R9
 	MOVQ b+16(FP), R10
 	CMPQ R8, $+4
-	JB   done45
+	JB   done50
 
-loop44:
+loop49:
 	VMOVUPS      (R10), Y8
 	VMOVUPS      32(R10), Y9
 	VBROADCASTSS 16(R9), Y10
@@ -1111,13 +1189,13 @@ loop44:
 	ADDQ         $+256, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop44
+	JAE          loop49
 
-done45:
+done50:
 	CMPQ R8, $+1
-	JB   done47
+	JB   done52
 
-loop46:
+loop51:
 	VMOVUPS      (R10), Y8
 	VMOVUPS      32(R10), Y9
 	VBROADCASTSS 16(R9), Y10
@@ -1136,11 +1214,11 @@ loop46:
 	ADDQ         $+64, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop46
+	JAE          loop51
 
-done47:
+done52:
 	TESTQ   DX, DX
-	JNZ     finish48
+	JNZ     finish53
 	VMOVUPS Y0, 256(CX)
 	VMOVUPS Y1, 288(CX)
 	VMOVUPS Y2, 320(CX)
@@ -1149,9 +1227,9 @@ done47:
 	VMOVUPS Y5, 416(CX)
 	VMOVUPS Y6, 448(CX)
 	VMOVUPS Y7, 480(CX)
-	JMP     next50
+	JMP     next55
 
-finish48:
+finish53:
 	VBROADCASTSS alpha+72(FP), Y8
 	VXORPS       Y9, Y9, Y9
 	VADDPS       Y9, Y0, Y0
@@ -1171,7 +1249,7 @@ finish48:
 	VADDPS       Y9, Y7, Y7
 	VMULPS       Y8, Y7, Y7
 	TESTQ        SI, SI
-	JZ           alone49
+	JZ           alone54
 	VBROADCASTSS beta+76(FP), Y8
 	IMUL3Q       $+4, DI, R8
 	ADDQ         SI, R8
@@ -1196,7 +1274,7 @@ finish48:
 	VADDPS       Y8, Y7, Y7
 	ADDQ         DI, R8
 
-alone49:
+alone54:
 	IMUL3Q  $+4, BX, R8
 	ADDQ    DX, R8
 	VMOVUPS Y0, (R8)
@@ -1212,10 +1290,10 @@ alone49:
 	VMOVUPS Y7, 32(R8)
 	ADDQ    BX, R8
 
-next50:
+next55:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh51
+	JZ      fresh56
 	VMOVUPS 544(CX), Y0
 	VMOVUPS 608(CX), Y1
 	VMOVUPS 672(CX), Y2
@@ -1224,9 +1302,9 @@ next50:
 	VMOVUPS 864(CX), Y5
 	VMOVUPS 928(CX), Y6
 	VMOVUPS 992(CX), Y7
-	JMP     begin52
+	JMP     begin57
 
-fresh51:
+fresh56:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1236,9 +1314,9 @@ fresh51:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 
-begin52:
+begin57:
 	TESTQ      DX, DX
-	JZ         prefetched53
+	JZ         none58
 	IMUL3Q     $+8, BX, R8
 	ADDQ       DX, R8
 	PREFETCHT0 32(R8)
@@ -1258,13 +1336,35 @@ begin52:
 	PREFETCHT0 32(R8)
 	ADDQ       BX, R8
 
-prefetched53:
+none58:
+	TESTQ      SI, SI
+	JZ         none59
+	IMUL3Q     $+8, DI, R8
+	ADDQ       SI, R8
+	PREFETCHT0 32(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 32(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 32(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 32(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 32(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 32(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 32(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 32(R8)
+	ADDQ       DI, R8
+
+none59:
 	MOVQ k+0(FP), R8
 	MOVQ b+16(FP), R9
 	CMPQ R8, $+4
-	JB   done55
+	JB   done61
 
-loop54:
+loop60:
 	VMOVUPS      32(R9), Y8
 	VBROADCASTSS 32(AX), Y9
 	VFMADD231PS  Y8, Y9, Y0
@@ -1337,13 +1437,13 @@ loop54:
 	ADDQ         $+256, R9
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop54
+	JAE          loop60
 
-done55:
+done61:
 	CMPQ R8, $+1
-	JB   done57
+	JB   done63
 
-loop56:
+loop62:
 	VMOVUPS      32(R9), Y8
 	VBROADCASTSS 32(AX), Y9
 	VFMADD231PS  Y8, Y9, Y0
@@ -1365,11 +1465,11 @@ loop56:
 	ADDQ         $+64, R9
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop56
+	JAE          loop62
 
-done57:
+done63:
 	TESTQ   DX, DX
-	JNZ     finish58
+	JNZ     finish64
 	VMOVUPS Y0, 544(CX)
 	VMOVUPS Y1, 608(CX)
 	VMOVUPS Y2, 672(CX)
@@ -1378,9 +1478,9 @@ done57:
 	VMOVUPS Y5, 864(CX)
 	VMOVUPS Y6, 928(CX)
 	VMOVUPS Y7, 992(CX)
-	JMP     next60
+	JMP     next66
 
-finish58:
+finish64:
 	VBROADCASTSS alpha+72(FP), Y8
 	VXORPS       Y9, Y9, Y9
 	VADDPS       Y9, Y0, Y0
@@ -1400,7 +1500,7 @@ finish58:
 	VADDPS       Y9, Y7, Y7
 	VMULPS       Y8, Y7, Y7
 	TESTQ        SI, SI
-	JZ           alone59
+	JZ           alone65
 	VBROADCASTSS beta+76(FP), Y8
 	IMUL3Q       $+8, DI, AX
 	ADDQ         SI, AX
@@ -1429,7 +1529,7 @@ finish58:
 	VADDPS       Y8, Y7, Y7
 	ADDQ         DI, AX
 
-alone59:
+alone65:
 	IMUL3Q  $+8, BX, AX
 	ADDQ    DX, AX
 	VMOVUPS Y0, 32(AX)
@@ -1449,7 +1549,7 @@ alone59:
 	VMOVUPS Y7, 32(AX)
 	ADDQ    BX, AX
 
-next60:
+next66:
 	VZEROUPPER
 	RET
 
@@ -1466,9 +1566,9 @@ TEXT ·NormalizeBlockAVX2(SB), NOSPLIT, $0-36
 	VBROADCASTSS divisor+32(FP), Y2
 	MOVQ         $+16, BX
 	CMPQ         BX, $+1
-	JB           done62
+	JB           done68
 
-loop61:
+loop67:
 	VMULPS  (CX), Y0, Y3
 	VMULPS  Y1, Y3, Y3
 	VDIVPS  Y2, Y3, Y3
@@ -1481,9 +1581,9 @@ loop61:
 	ADDQ    $+64, AX
 	SUBQ    $+1, BX
 	CMPQ    BX, $+1
-	JAE     loop61
+	JAE     loop67
 
-done62:
+done68:
 	VZEROUPPER
 	RET
 
@@ -1747,9 +1847,9 @@ TEXT ·CopyRowsAVX2(SB), NOSPLIT, $0-40
 	ADDQ SI, SI
 	ADDQ SI, SI
 	CMPQ AX, $+1
-	JB   done64
+	JB   done70
 
-loop63:
+loop69:
 	VMOVUPS (BX), Y0
 	VMOVUPS Y0, (CX)
 	VMOVUPS 32(BX), Y0
@@ -1758,9 +1858,9 @@ loop63:
 	ADDQ    DX, CX
 	SUBQ    $+1, AX
 	CMPQ    AX, $+1
-	JAE     loop63
+	JAE     loop69
 
-done64:
+done70:
 	VZEROUPPER
 	RET
 
@@ -1784,9 +1884,9 @@ TEXT ·PeakFMAAVX2(SB), NOSPLIT, $0-8
 	VXORPS Y13, Y13, Y13
 	VXORPS Y14, Y14, Y14
 	CMPQ   AX, $+1
-	JB     done66
+	JB     done72
 
-loop65:
+loop71:
 	VFMADD231PS Y0, Y0, Y1
 	VFMADD231PS Y0, Y0, Y2
 	VFMADD231PS Y0, Y0, Y3
@@ -1803,8 +1903,8 @@ loop65:
 	VFMADD231PS Y0, Y0, Y14
 	SUBQ        $+1, AX
 	CMPQ        AX, $+1
-	JAE         loop65
+	JAE         loop71
 
-done66:
+done72:
 	VZEROUPPER
 	RET

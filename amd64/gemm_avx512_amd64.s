@@ -75,7 +75,7 @@ fresh1:
 
 begin2:
 	TESTQ      BX, BX
-	JZ         prefetched3
+	JZ         none3
 	IMUL3Q     $+0, SI, R9
 	ADDQ       BX, R9
 	PREFETCHT0 (R9)
@@ -115,14 +115,56 @@ begin2:
 	PREFETCHT0 64(R9)
 	ADDQ       SI, R9
 
-prefetched3:
+none3:
+	TESTQ      DI, DI
+	JZ         none4
+	IMUL3Q     $+0, R8, R9
+	ADDQ       DI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+
+none4:
 	MOVQ k+8(FP), R9
 	MOVQ CX, R10
 	MOVQ b+24(FP), R11
 	CMPQ R9, $+4
-	JB   done5
+	JB   done6
 
-loop4:
+loop5:
 	VMOVUPS      (R11), Z24
 	VMOVUPS      64(R11), Z25
 	VBROADCASTSS (R10), Z26
@@ -279,13 +321,13 @@ loop4:
 	ADDQ         $+512, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop4
+	JAE          loop5
 
-done5:
+done6:
 	CMPQ R9, $+1
-	JB   done7
+	JB   done8
 
-loop6:
+loop7:
 	VMOVUPS      (R11), Z24
 	VMOVUPS      64(R11), Z25
 	VBROADCASTSS (R10), Z26
@@ -328,11 +370,11 @@ loop6:
 	ADDQ         $+128, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop6
+	JAE          loop7
 
-done7:
+done8:
 	TESTQ   BX, BX
-	JNZ     finish8
+	JNZ     finish9
 	VMOVUPS Z0, (DX)
 	VMOVUPS Z1, 64(DX)
 	VMOVUPS Z2, 128(DX)
@@ -357,9 +399,9 @@ done7:
 	VMOVUPS Z21, 1344(DX)
 	VMOVUPS Z22, 1408(DX)
 	VMOVUPS Z23, 1472(DX)
-	JMP     next10
+	JMP     next11
 
-finish8:
+finish9:
 	VBROADCASTSS alpha+80(FP), Z24
 	VXORPS       Z25, Z25, Z25
 	VADDPS       Z25, Z0, Z0
@@ -411,7 +453,7 @@ finish8:
 	VADDPS       Z25, Z23, Z23
 	VMULPS       Z24, Z23, Z23
 	TESTQ        DI, DI
-	JZ           alone9
+	JZ           alone10
 	VBROADCASTSS beta+84(FP), Z24
 	IMUL3Q       $+0, R8, R9
 	ADDQ         DI, R9
@@ -476,7 +518,7 @@ finish8:
 	VADDPS       Z24, Z23, Z23
 	ADDQ         R8, R9
 
-alone9:
+alone10:
 	IMUL3Q  $+0, SI, R9
 	ADDQ    BX, R9
 	VMOVUPS Z0, (R9)
@@ -516,12 +558,12 @@ alone9:
 	VMOVUPS Z23, 64(R9)
 	ADDQ    SI, R9
 
-next10:
+next11:
 	SUBQ    $+12, AX
 	JLE     done
 	MOVB    resume+40(FP), R9
 	TESTB   R9, R9
-	JZ      fresh11
+	JZ      fresh12
 	VMOVUPS 1536(DX), Z0
 	VMOVUPS 1600(DX), Z1
 	VMOVUPS 1664(DX), Z2
@@ -542,9 +584,9 @@ next10:
 	VMOVUPS 2624(DX), Z17
 	VMOVUPS 2688(DX), Z18
 	VMOVUPS 2752(DX), Z19
-	JMP     begin12
+	JMP     begin13
 
-fresh11:
+fresh12:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -566,9 +608,9 @@ fresh11:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin12:
+begin13:
 	TESTQ      BX, BX
-	JZ         prefetched13
+	JZ         none14
 	IMUL3Q     $+12, SI, R9
 	ADDQ       BX, R9
 	PREFETCHT0 (R9)
@@ -602,14 +644,50 @@ begin12:
 	PREFETCHT0 64(R9)
 	ADDQ       SI, R9
 
-prefetched13:
+none14:
+	TESTQ      DI, DI
+	JZ         none15
+	IMUL3Q     $+12, R8, R9
+	ADDQ       DI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+
+none15:
 	MOVQ k+8(FP), R9
 	MOVQ CX, R10
 	MOVQ b+24(FP), R11
 	CMPQ R9, $+4
-	JB   done15
+	JB   done17
 
-loop14:
+loop16:
 	VMOVUPS      (R11), Z20
 	VMOVUPS      64(R11), Z21
 	VBROADCASTSS 48(R10), Z22
@@ -742,13 +820,13 @@ loop14:
 	ADDQ         $+512, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop14
+	JAE          loop16
 
-done15:
+done17:
 	CMPQ R9, $+1
-	JB   done17
+	JB   done19
 
-loop16:
+loop18:
 	VMOVUPS      (R11), Z20
 	VMOVUPS      64(R11), Z21
 	VBROADCASTSS 48(R10), Z22
@@ -785,11 +863,11 @@ loop16:
 	ADDQ         $+128, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop16
+	JAE          loop18
 
-done17:
+done19:
 	TESTQ   BX, BX
-	JNZ     finish18
+	JNZ     finish20
 	VMOVUPS Z0, 1536(DX)
 	VMOVUPS Z1, 1600(DX)
 	VMOVUPS Z2, 1664(DX)
@@ -810,9 +888,9 @@ done17:
 	VMOVUPS Z17, 2624(DX)
 	VMOVUPS Z18, 2688(DX)
 	VMOVUPS Z19, 2752(DX)
-	JMP     next20
+	JMP     next22
 
-finish18:
+finish20:
 	VBROADCASTSS alpha+80(FP), Z20
 	VXORPS       Z21, Z21, Z21
 	VADDPS       Z21, Z0, Z0
@@ -856,7 +934,7 @@ finish18:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DI, DI
-	JZ           alone19
+	JZ           alone21
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+12, R8, R9
 	ADDQ         DI, R9
@@ -911,7 +989,7 @@ finish18:
 	VADDPS       Z20, Z19, Z19
 	ADDQ         R8, R9
 
-alone19:
+alone21:
 	IMUL3Q  $+12, SI, R9
 	ADDQ    BX, R9
 	VMOVUPS Z0, (R9)
@@ -945,12 +1023,12 @@ alone19:
 	VMOVUPS Z19, 64(R9)
 	ADDQ    SI, R9
 
-next20:
+next22:
 	SUBQ    $+10, AX
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh21
+	JZ      fresh23
 	VMOVUPS 2816(DX), Z0
 	VMOVUPS 2880(DX), Z1
 	VMOVUPS 2944(DX), Z2
@@ -971,9 +1049,9 @@ next20:
 	VMOVUPS 3904(DX), Z17
 	VMOVUPS 3968(DX), Z18
 	VMOVUPS 4032(DX), Z19
-	JMP     begin22
+	JMP     begin24
 
-fresh21:
+fresh23:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -995,9 +1073,9 @@ fresh21:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin22:
+begin24:
 	TESTQ      BX, BX
-	JZ         prefetched23
+	JZ         none25
 	IMUL3Q     $+22, SI, AX
 	ADDQ       BX, AX
 	PREFETCHT0 (AX)
@@ -1031,13 +1109,49 @@ begin22:
 	PREFETCHT0 64(AX)
 	ADDQ       SI, AX
 
-prefetched23:
+none25:
+	TESTQ      DI, DI
+	JZ         none26
+	IMUL3Q     $+22, R8, AX
+	ADDQ       DI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+
+none26:
 	MOVQ k+8(FP), AX
 	MOVQ b+24(FP), R9
 	CMPQ AX, $+4
-	JB   done25
+	JB   done28
 
-loop24:
+loop27:
 	VMOVUPS      (R9), Z20
 	VMOVUPS      64(R9), Z21
 	VBROADCASTSS 88(CX), Z22
@@ -1170,13 +1284,13 @@ loop24:
 	ADDQ         $+512, R9
 	SUBQ         $+4, AX
 	CMPQ         AX, $+4
-	JAE          loop24
+	JAE          loop27
 
-done25:
+done28:
 	CMPQ AX, $+1
-	JB   done27
+	JB   done30
 
-loop26:
+loop29:
 	VMOVUPS      (R9), Z20
 	VMOVUPS      64(R9), Z21
 	VBROADCASTSS 88(CX), Z22
@@ -1213,11 +1327,11 @@ loop26:
 	ADDQ         $+128, R9
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop26
+	JAE          loop29
 
-done27:
+done30:
 	TESTQ   BX, BX
-	JNZ     finish28
+	JNZ     finish31
 	VMOVUPS Z0, 2816(DX)
 	VMOVUPS Z1, 2880(DX)
 	VMOVUPS Z2, 2944(DX)
@@ -1238,9 +1352,9 @@ done27:
 	VMOVUPS Z17, 3904(DX)
 	VMOVUPS Z18, 3968(DX)
 	VMOVUPS Z19, 4032(DX)
-	JMP     next30
+	JMP     next33
 
-finish28:
+finish31:
 	VBROADCASTSS alpha+80(FP), Z20
 	VXORPS       Z21, Z21, Z21
 	VADDPS       Z21, Z0, Z0
@@ -1284,7 +1398,7 @@ finish28:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DI, DI
-	JZ           alone29
+	JZ           alone32
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+22, R8, AX
 	ADDQ         DI, AX
@@ -1339,7 +1453,7 @@ finish28:
 	VADDPS       Z20, Z19, Z19
 	ADDQ         R8, AX
 
-alone29:
+alone32:
 	IMUL3Q  $+22, SI, AX
 	ADDQ    BX, AX
 	VMOVUPS Z0, (AX)
@@ -1373,7 +1487,7 @@ alone29:
 	VMOVUPS Z19, 64(AX)
 	ADDQ    SI, AX
 
-next30:
+next33:
 done:
 	VZEROUPPER
 	RET
@@ -1393,7 +1507,7 @@ TEXT ·GemmCornerAVX512(SB), NOSPLIT, $0-80
 	ADDQ    DI, DI
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh31
+	JZ      fresh34
 	VMOVUPS (CX), Z0
 	VMOVUPS 64(CX), Z1
 	VMOVUPS 128(CX), Z2
@@ -1410,9 +1524,9 @@ TEXT ·GemmCornerAVX512(SB), NOSPLIT, $0-80
 	VMOVUPS 832(CX), Z13
 	VMOVUPS 896(CX), Z14
 	VMOVUPS 960(CX), Z15
-	JMP     begin32
+	JMP     begin35
 
-fresh31:
+fresh34:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -1430,9 +1544,9 @@ fresh31:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin32:
+begin35:
 	TESTQ      DX, DX
-	JZ         prefetched33
+	JZ         none36
 	IMUL3Q     $+0, BX, R8
 	ADDQ       DX, R8
 	PREFETCHT0 (R8)
@@ -1460,14 +1574,44 @@ begin32:
 	PREFETCHT0 64(R8)
 	ADDQ       BX, R8
 
-prefetched33:
+none36:
+	TESTQ      SI, SI
+	JZ         none37
+	IMUL3Q     $+0, DI, R8
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+
+none37:
 	MOVQ k+0(FP), R8
 	MOVQ AX, R9
 	MOVQ b+16(FP), R10
 	CMPQ R8, $+4
-	JB   done35
+	JB   done39
 
-loop34:
+loop38:
 	VMOVUPS      (R10), Z16
 	VMOVUPS      64(R10), Z17
 	VBROADCASTSS (R9), Z18
@@ -1576,13 +1720,13 @@ loop34:
 	ADDQ         $+512, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop34
+	JAE          loop38
 
-done35:
+done39:
 	CMPQ R8, $+1
-	JB   done37
+	JB   done41
 
-loop36:
+loop40:
 	VMOVUPS      (R10), Z16
 	VMOVUPS      64(R10), Z17
 	VBROADCASTSS (R9), Z18
@@ -1613,11 +1757,11 @@ loop36:
 	ADDQ         $+128, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop36
+	JAE          loop40
 
-done37:
+done41:
 	TESTQ   DX, DX
-	JNZ     finish38
+	JNZ     finish42
 	VMOVUPS Z0, (CX)
 	VMOVUPS Z1, 64(CX)
 	VMOVUPS Z2, 128(CX)
@@ -1634,9 +1778,9 @@ done37:
 	VMOVUPS Z13, 832(CX)
 	VMOVUPS Z14, 896(CX)
 	VMOVUPS Z15, 960(CX)
-	JMP     next40
+	JMP     next44
 
-finish38:
+finish42:
 	VBROADCASTSS alpha+72(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
@@ -1672,7 +1816,7 @@ finish38:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        SI, SI
-	JZ           alone39
+	JZ           alone43
 	VBROADCASTSS beta+76(FP), Z16
 	IMUL3Q       $+0, DI, R8
 	ADDQ         SI, R8
@@ -1717,7 +1861,7 @@ finish38:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         DI, R8
 
-alone39:
+alone43:
 	IMUL3Q  $+0, BX, R8
 	ADDQ    DX, R8
 	VMOVUPS Z0, (R8)
@@ -1745,10 +1889,10 @@ alone39:
 	VMOVUPS Z15, 64(R8)
 	ADDQ    BX, R8
 
-next40:
+next44:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh41
+	JZ      fresh45
 	VMOVUPS 1024(CX), Z0
 	VMOVUPS 1088(CX), Z1
 	VMOVUPS 1152(CX), Z2
@@ -1765,9 +1909,9 @@ next40:
 	VMOVUPS 1856(CX), Z13
 	VMOVUPS 1920(CX), Z14
 	VMOVUPS 1984(CX), Z15
-	JMP     begin42
+	JMP     begin46
 
-fresh41:
+fresh45:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -1785,9 +1929,9 @@ fresh41:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin42:
+begin46:
 	TESTQ      DX, DX
-	JZ         prefetched43
+	JZ         none47
 	IMUL3Q     $+8, BX, R8
 	ADDQ       DX, R8
 	PREFETCHT0 (R8)
@@ -1815,14 +1959,44 @@ begin42:
 	PREFETCHT0 64(R8)
 	ADDQ       BX, R8
 
-prefetched43:
+none47:
+	TESTQ      SI, SI
+	JZ         none48
+	IMUL3Q     $+8, DI, R8
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+
+none48:
 	MOVQ k+0(FP), R8
 	MOVQ AX, R9
 	MOVQ b+16(FP), R10
 	CMPQ R8, $+4
-	JB   done45
+	JB   done50
 
-loop44:
+loop49:
 	VMOVUPS      (R10), Z16
 	VMOVUPS      64(R10), Z17
 	VBROADCASTSS 32(R9), Z18
@@ -1931,13 +2105,13 @@ loop44:
 	ADDQ         $+512, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop44
+	JAE          loop49
 
-done45:
+done50:
 	CMPQ R8, $+1
-	JB   done47
+	JB   done52
 
-loop46:
+loop51:
 	VMOVUPS      (R10), Z16
 	VMOVUPS      64(R10), Z17
 	VBROADCASTSS 32(R9), Z18
@@ -1968,11 +2142,11 @@ loop46:
 	ADDQ         $+128, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop46
+	JAE          loop51
 
-done47:
+done52:
 	TESTQ   DX, DX
-	JNZ     finish48
+	JNZ     finish53
 	VMOVUPS Z0, 1024(CX)
 	VMOVUPS Z1, 1088(CX)
 	VMOVUPS Z2, 1152(CX)
@@ -1989,9 +2163,9 @@ done47:
 	VMOVUPS Z13, 1856(CX)
 	VMOVUPS Z14, 1920(CX)
 	VMOVUPS Z15, 1984(CX)
-	JMP     next50
+	JMP     next55
 
-finish48:
+finish53:
 	VBROADCASTSS alpha+72(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
@@ -2027,7 +2201,7 @@ finish48:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        SI, SI
-	JZ           alone49
+	JZ           alone54
 	VBROADCASTSS beta+76(FP), Z16
 	IMUL3Q       $+8, DI, R8
 	ADDQ         SI, R8
@@ -2072,7 +2246,7 @@ finish48:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         DI, R8
 
-alone49:
+alone54:
 	IMUL3Q  $+8, BX, R8
 	ADDQ    DX, R8
 	VMOVUPS Z0, (R8)
@@ -2100,10 +2274,10 @@ alone49:
 	VMOVUPS Z15, 64(R8)
 	ADDQ    BX, R8
 
-next50:
+next55:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh51
+	JZ      fresh56
 	VMOVUPS 2112(CX), Z0
 	VMOVUPS 2240(CX), Z1
 	VMOVUPS 2368(CX), Z2
@@ -2120,9 +2294,9 @@ next50:
 	VMOVUPS 3776(CX), Z13
 	VMOVUPS 3904(CX), Z14
 	VMOVUPS 4032(CX), Z15
-	JMP     begin52
+	JMP     begin57
 
-fresh51:
+fresh56:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -2140,9 +2314,9 @@ fresh51:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin52:
+begin57:
 	TESTQ      DX, DX
-	JZ         prefetched53
+	JZ         none58
 	IMUL3Q     $+16, BX, R8
 	ADDQ       DX, R8
 	PREFETCHT0 64(R8)
@@ -2178,13 +2352,51 @@ begin52:
 	PREFETCHT0 64(R8)
 	ADDQ       BX, R8
 
-prefetched53:
+none58:
+	TESTQ      SI, SI
+	JZ         none59
+	IMUL3Q     $+16, DI, R8
+	ADDQ       SI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+
+none59:
 	MOVQ k+0(FP), R8
 	MOVQ b+16(FP), R9
 	CMPQ R8, $+4
-	JB   done55
+	JB   done61
 
-loop54:
+loop60:
 	VMOVUPS      64(R9), Z16
 	VBROADCASTSS 64(AX), Z17
 	VFMADD231PS  Z16, Z17, Z0
@@ -2321,13 +2533,13 @@ loop54:
 	ADDQ         $+512, R9
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop54
+	JAE          loop60
 
-done55:
+done61:
 	CMPQ R8, $+1
-	JB   done57
+	JB   done63
 
-loop56:
+loop62:
 	VMOVUPS      64(R9), Z16
 	VBROADCASTSS 64(AX), Z17
 	VFMADD231PS  Z16, Z17, Z0
@@ -2365,11 +2577,11 @@ loop56:
 	ADDQ         $+128, R9
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop56
+	JAE          loop62
 
-done57:
+done63:
 	TESTQ   DX, DX
-	JNZ     finish58
+	JNZ     finish64
 	VMOVUPS Z0, 2112(CX)
 	VMOVUPS Z1, 2240(CX)
 	VMOVUPS Z2, 2368(CX)
@@ -2386,9 +2598,9 @@ done57:
 	VMOVUPS Z13, 3776(CX)
 	VMOVUPS Z14, 3904(CX)
 	VMOVUPS Z15, 4032(CX)
-	JMP     next60
+	JMP     next66
 
-finish58:
+finish64:
 	VBROADCASTSS alpha+72(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
@@ -2424,7 +2636,7 @@ finish58:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        SI, SI
-	JZ           alone59
+	JZ           alone65
 	VBROADCASTSS beta+76(FP), Z16
 	IMUL3Q       $+16, DI, AX
 	ADDQ         SI, AX
@@ -2477,7 +2689,7 @@ finish58:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         DI, AX
 
-alone59:
+alone65:
 	IMUL3Q  $+16, BX, AX
 	ADDQ    DX, AX
 	VMOVUPS Z0, 64(AX)
@@ -2513,7 +2725,7 @@ alone59:
 	VMOVUPS Z15, 64(AX)
 	ADDQ    BX, AX
 
-next60:
+next66:
 	VZEROUPPER
 	RET
 
@@ -2530,9 +2742,9 @@ TEXT ·NormalizeBlockAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS divisor+32(FP), Z2
 	MOVQ         $+32, BX
 	CMPQ         BX, $+1
-	JB           done62
+	JB           done68
 
-loop61:
+loop67:
 	VMULPS  (CX), Z0, Z3
 	VMULPS  Z1, Z3, Z3
 	VDIVPS  Z2, Z3, Z3
@@ -2545,9 +2757,9 @@ loop61:
 	ADDQ    $+128, AX
 	SUBQ    $+1, BX
 	CMPQ    BX, $+1
-	JAE     loop61
+	JAE     loop67
 
-done62:
+done68:
 	VZEROUPPER
 	RET
 
@@ -3127,9 +3339,9 @@ TEXT ·CopyRowsAVX512(SB), NOSPLIT, $0-40
 	ADDQ SI, SI
 	ADDQ SI, SI
 	CMPQ AX, $+1
-	JB   done64
+	JB   done70
 
-loop63:
+loop69:
 	VMOVUPS (BX), Z0
 	VMOVUPS Z0, (CX)
 	VMOVUPS 64(BX), Z0
@@ -3138,9 +3350,9 @@ loop63:
 	ADDQ    DX, CX
 	SUBQ    $+1, AX
 	CMPQ    AX, $+1
-	JAE     loop63
+	JAE     loop69
 
-done64:
+done70:
 	VZEROUPPER
 	RET
 
@@ -3164,9 +3376,9 @@ TEXT ·PeakFMAAVX512(SB), NOSPLIT, $0-8
 	VXORPS Z13, Z13, Z13
 	VXORPS Z14, Z14, Z14
 	CMPQ   AX, $+1
-	JB     done66
+	JB     done72
 
-loop65:
+loop71:
 	VFMADD231PS Z0, Z0, Z1
 	VFMADD231PS Z0, Z0, Z2
 	VFMADD231PS Z0, Z0, Z3
@@ -3183,8 +3395,8 @@ loop65:
 	VFMADD231PS Z0, Z0, Z14
 	SUBQ        $+1, AX
 	CMPQ        AX, $+1
-	JAE         loop65
+	JAE         loop71
 
-done66:
+done72:
 	VZEROUPPER
 	RET

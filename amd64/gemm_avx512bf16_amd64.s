@@ -75,7 +75,7 @@ fresh1:
 
 begin2:
 	TESTQ      BX, BX
-	JZ         prefetched3
+	JZ         none3
 	IMUL3Q     $+0, SI, R9
 	ADDQ       BX, R9
 	PREFETCHT0 (R9)
@@ -115,14 +115,56 @@ begin2:
 	PREFETCHT0 64(R9)
 	ADDQ       SI, R9
 
-prefetched3:
+none3:
+	TESTQ      DI, DI
+	JZ         none4
+	IMUL3Q     $+0, R8, R9
+	ADDQ       DI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+
+none4:
 	MOVQ k+8(FP), R9
 	MOVQ CX, R10
 	MOVQ b+24(FP), R11
 	CMPQ R9, $+4
-	JB   done5
+	JB   done6
 
-loop4:
+loop5:
 	VMOVUPS      (R11), Z24
 	VMOVUPS      64(R11), Z25
 	VBROADCASTSS (R10), Z26
@@ -279,13 +321,13 @@ loop4:
 	ADDQ         $+512, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop4
+	JAE          loop5
 
-done5:
+done6:
 	CMPQ R9, $+1
-	JB   done7
+	JB   done8
 
-loop6:
+loop7:
 	VMOVUPS      (R11), Z24
 	VMOVUPS      64(R11), Z25
 	VBROADCASTSS (R10), Z26
@@ -328,11 +370,11 @@ loop6:
 	ADDQ         $+128, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop6
+	JAE          loop7
 
-done7:
+done8:
 	TESTQ   BX, BX
-	JNZ     finish8
+	JNZ     finish9
 	VMOVUPS Z0, (DX)
 	VMOVUPS Z1, 64(DX)
 	VMOVUPS Z2, 128(DX)
@@ -357,9 +399,9 @@ done7:
 	VMOVUPS Z21, 1344(DX)
 	VMOVUPS Z22, 1408(DX)
 	VMOVUPS Z23, 1472(DX)
-	JMP     next10
+	JMP     next11
 
-finish8:
+finish9:
 	VBROADCASTSS alpha+80(FP), Z24
 	VXORPS       Z25, Z25, Z25
 	VADDPS       Z25, Z0, Z0
@@ -411,7 +453,7 @@ finish8:
 	VADDPS       Z25, Z23, Z23
 	VMULPS       Z24, Z23, Z23
 	TESTQ        DI, DI
-	JZ           alone9
+	JZ           alone10
 	VBROADCASTSS beta+84(FP), Z24
 	IMUL3Q       $+0, R8, R9
 	ADDQ         DI, R9
@@ -476,7 +518,7 @@ finish8:
 	VADDPS       Z24, Z23, Z23
 	ADDQ         R8, R9
 
-alone9:
+alone10:
 	IMUL3Q  $+0, SI, R9
 	ADDQ    BX, R9
 	VMOVUPS Z0, (R9)
@@ -516,12 +558,12 @@ alone9:
 	VMOVUPS Z23, 64(R9)
 	ADDQ    SI, R9
 
-next10:
+next11:
 	SUBQ    $+12, AX
 	JLE     done
 	MOVB    resume+40(FP), R9
 	TESTB   R9, R9
-	JZ      fresh11
+	JZ      fresh12
 	VMOVUPS 1536(DX), Z0
 	VMOVUPS 1600(DX), Z1
 	VMOVUPS 1664(DX), Z2
@@ -542,9 +584,9 @@ next10:
 	VMOVUPS 2624(DX), Z17
 	VMOVUPS 2688(DX), Z18
 	VMOVUPS 2752(DX), Z19
-	JMP     begin12
+	JMP     begin13
 
-fresh11:
+fresh12:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -566,9 +608,9 @@ fresh11:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin12:
+begin13:
 	TESTQ      BX, BX
-	JZ         prefetched13
+	JZ         none14
 	IMUL3Q     $+12, SI, R9
 	ADDQ       BX, R9
 	PREFETCHT0 (R9)
@@ -602,14 +644,50 @@ begin12:
 	PREFETCHT0 64(R9)
 	ADDQ       SI, R9
 
-prefetched13:
+none14:
+	TESTQ      DI, DI
+	JZ         none15
+	IMUL3Q     $+12, R8, R9
+	ADDQ       DI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+
+none15:
 	MOVQ k+8(FP), R9
 	MOVQ CX, R10
 	MOVQ b+24(FP), R11
 	CMPQ R9, $+4
-	JB   done15
+	JB   done17
 
-loop14:
+loop16:
 	VMOVUPS      (R11), Z20
 	VMOVUPS      64(R11), Z21
 	VBROADCASTSS 48(R10), Z22
@@ -742,13 +820,13 @@ loop14:
 	ADDQ         $+512, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop14
+	JAE          loop16
 
-done15:
+done17:
 	CMPQ R9, $+1
-	JB   done17
+	JB   done19
 
-loop16:
+loop18:
 	VMOVUPS      (R11), Z20
 	VMOVUPS      64(R11), Z21
 	VBROADCASTSS 48(R10), Z22
@@ -785,11 +863,11 @@ loop16:
 	ADDQ         $+128, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop16
+	JAE          loop18
 
-done17:
+done19:
 	TESTQ   BX, BX
-	JNZ     finish18
+	JNZ     finish20
 	VMOVUPS Z0, 1536(DX)
 	VMOVUPS Z1, 1600(DX)
 	VMOVUPS Z2, 1664(DX)
@@ -810,9 +888,9 @@ done17:
 	VMOVUPS Z17, 2624(DX)
 	VMOVUPS Z18, 2688(DX)
 	VMOVUPS Z19, 2752(DX)
-	JMP     next20
+	JMP     next22
 
-finish18:
+finish20:
 	VBROADCASTSS alpha+80(FP), Z20
 	VXORPS       Z21, Z21, Z21
 	VADDPS       Z21, Z0, Z0
@@ -856,7 +934,7 @@ finish18:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DI, DI
-	JZ           alone19
+	JZ           alone21
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+12, R8, R9
 	ADDQ         DI, R9
@@ -911,7 +989,7 @@ finish18:
 	VADDPS       Z20, Z19, Z19
 	ADDQ         R8, R9
 
-alone19:
+alone21:
 	IMUL3Q  $+12, SI, R9
 	ADDQ    BX, R9
 	VMOVUPS Z0, (R9)
@@ -945,12 +1023,12 @@ alone19:
 	VMOVUPS Z19, 64(R9)
 	ADDQ    SI, R9
 
-next20:
+next22:
 	SUBQ    $+10, AX
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh21
+	JZ      fresh23
 	VMOVUPS 2816(DX), Z0
 	VMOVUPS 2880(DX), Z1
 	VMOVUPS 2944(DX), Z2
@@ -971,9 +1049,9 @@ next20:
 	VMOVUPS 3904(DX), Z17
 	VMOVUPS 3968(DX), Z18
 	VMOVUPS 4032(DX), Z19
-	JMP     begin22
+	JMP     begin24
 
-fresh21:
+fresh23:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -995,9 +1073,9 @@ fresh21:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin22:
+begin24:
 	TESTQ      BX, BX
-	JZ         prefetched23
+	JZ         none25
 	IMUL3Q     $+22, SI, AX
 	ADDQ       BX, AX
 	PREFETCHT0 (AX)
@@ -1031,13 +1109,49 @@ begin22:
 	PREFETCHT0 64(AX)
 	ADDQ       SI, AX
 
-prefetched23:
+none25:
+	TESTQ      DI, DI
+	JZ         none26
+	IMUL3Q     $+22, R8, AX
+	ADDQ       DI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+
+none26:
 	MOVQ k+8(FP), AX
 	MOVQ b+24(FP), R9
 	CMPQ AX, $+4
-	JB   done25
+	JB   done28
 
-loop24:
+loop27:
 	VMOVUPS      (R9), Z20
 	VMOVUPS      64(R9), Z21
 	VBROADCASTSS 88(CX), Z22
@@ -1170,13 +1284,13 @@ loop24:
 	ADDQ         $+512, R9
 	SUBQ         $+4, AX
 	CMPQ         AX, $+4
-	JAE          loop24
+	JAE          loop27
 
-done25:
+done28:
 	CMPQ AX, $+1
-	JB   done27
+	JB   done30
 
-loop26:
+loop29:
 	VMOVUPS      (R9), Z20
 	VMOVUPS      64(R9), Z21
 	VBROADCASTSS 88(CX), Z22
@@ -1213,11 +1327,11 @@ loop26:
 	ADDQ         $+128, R9
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop26
+	JAE          loop29
 
-done27:
+done30:
 	TESTQ   BX, BX
-	JNZ     finish28
+	JNZ     finish31
 	VMOVUPS Z0, 2816(DX)
 	VMOVUPS Z1, 2880(DX)
 	VMOVUPS Z2, 2944(DX)
@@ -1238,9 +1352,9 @@ done27:
 	VMOVUPS Z17, 3904(DX)
 	VMOVUPS Z18, 3968(DX)
 	VMOVUPS Z19, 4032(DX)
-	JMP     next30
+	JMP     next33
 
-finish28:
+finish31:
 	VBROADCASTSS alpha+80(FP), Z20
 	VXORPS       Z21, Z21, Z21
 	VADDPS       Z21, Z0, Z0
@@ -1284,7 +1398,7 @@ finish28:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DI, DI
-	JZ           alone29
+	JZ           alone32
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+22, R8, AX
 	ADDQ         DI, AX
@@ -1339,7 +1453,7 @@ finish28:
 	VADDPS       Z20, Z19, Z19
 	ADDQ         R8, AX
 
-alone29:
+alone32:
 	IMUL3Q  $+22, SI, AX
 	ADDQ    BX, AX
 	VMOVUPS Z0, (AX)
@@ -1373,7 +1487,7 @@ alone29:
 	VMOVUPS Z19, 64(AX)
 	ADDQ    SI, AX
 
-next30:
+next33:
 done:
 	VZEROUPPER
 	RET
@@ -1393,7 +1507,7 @@ TEXT ·GemmCornerPairsAVX512BF16(SB), NOSPLIT, $0-80
 	ADDQ    DI, DI
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh31
+	JZ      fresh34
 	VMOVUPS (CX), Z0
 	VMOVUPS 64(CX), Z1
 	VMOVUPS 128(CX), Z2
@@ -1410,9 +1524,9 @@ TEXT ·GemmCornerPairsAVX512BF16(SB), NOSPLIT, $0-80
 	VMOVUPS 832(CX), Z13
 	VMOVUPS 896(CX), Z14
 	VMOVUPS 960(CX), Z15
-	JMP     begin32
+	JMP     begin35
 
-fresh31:
+fresh34:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -1430,9 +1544,9 @@ fresh31:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin32:
+begin35:
 	TESTQ      DX, DX
-	JZ         prefetched33
+	JZ         none36
 	IMUL3Q     $+0, BX, R8
 	ADDQ       DX, R8
 	PREFETCHT0 (R8)
@@ -1460,14 +1574,44 @@ begin32:
 	PREFETCHT0 64(R8)
 	ADDQ       BX, R8
 
-prefetched33:
+none36:
+	TESTQ      SI, SI
+	JZ         none37
+	IMUL3Q     $+0, DI, R8
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+
+none37:
 	MOVQ k+0(FP), R8
 	MOVQ AX, R9
 	MOVQ b+16(FP), R10
 	CMPQ R8, $+4
-	JB   done35
+	JB   done39
 
-loop34:
+loop38:
 	VMOVUPS      (R10), Z16
 	VMOVUPS      64(R10), Z17
 	VBROADCASTSS (R9), Z18
@@ -1576,13 +1720,13 @@ loop34:
 	ADDQ         $+512, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop34
+	JAE          loop38
 
-done35:
+done39:
 	CMPQ R8, $+1
-	JB   done37
+	JB   done41
 
-loop36:
+loop40:
 	VMOVUPS      (R10), Z16
 	VMOVUPS      64(R10), Z17
 	VBROADCASTSS (R9), Z18
@@ -1613,11 +1757,11 @@ loop36:
 	ADDQ         $+128, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop36
+	JAE          loop40
 
-done37:
+done41:
 	TESTQ   DX, DX
-	JNZ     finish38
+	JNZ     finish42
 	VMOVUPS Z0, (CX)
 	VMOVUPS Z1, 64(CX)
 	VMOVUPS Z2, 128(CX)
@@ -1634,9 +1778,9 @@ done37:
 	VMOVUPS Z13, 832(CX)
 	VMOVUPS Z14, 896(CX)
 	VMOVUPS Z15, 960(CX)
-	JMP     next40
+	JMP     next44
 
-finish38:
+finish42:
 	VBROADCASTSS alpha+72(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
@@ -1672,7 +1816,7 @@ finish38:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        SI, SI
-	JZ           alone39
+	JZ           alone43
 	VBROADCASTSS beta+76(FP), Z16
 	IMUL3Q       $+0, DI, R8
 	ADDQ         SI, R8
@@ -1717,7 +1861,7 @@ finish38:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         DI, R8
 
-alone39:
+alone43:
 	IMUL3Q  $+0, BX, R8
 	ADDQ    DX, R8
 	VMOVUPS Z0, (R8)
@@ -1745,10 +1889,10 @@ alone39:
 	VMOVUPS Z15, 64(R8)
 	ADDQ    BX, R8
 
-next40:
+next44:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh41
+	JZ      fresh45
 	VMOVUPS 1024(CX), Z0
 	VMOVUPS 1088(CX), Z1
 	VMOVUPS 1152(CX), Z2
@@ -1765,9 +1909,9 @@ next40:
 	VMOVUPS 1856(CX), Z13
 	VMOVUPS 1920(CX), Z14
 	VMOVUPS 1984(CX), Z15
-	JMP     begin42
+	JMP     begin46
 
-fresh41:
+fresh45:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -1785,9 +1929,9 @@ fresh41:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin42:
+begin46:
 	TESTQ      DX, DX
-	JZ         prefetched43
+	JZ         none47
 	IMUL3Q     $+8, BX, R8
 	ADDQ       DX, R8
 	PREFETCHT0 (R8)
@@ -1815,14 +1959,44 @@ begin42:
 	PREFETCHT0 64(R8)
 	ADDQ       BX, R8
 
-prefetched43:
+none47:
+	TESTQ      SI, SI
+	JZ         none48
+	IMUL3Q     $+8, DI, R8
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+
+none48:
 	MOVQ k+0(FP), R8
 	MOVQ AX, R9
 	MOVQ b+16(FP), R10
 	CMPQ R8, $+4
-	JB   done45
+	JB   done50
 
-loop44:
+loop49:
 	VMOVUPS      (R10), Z16
 	VMOVUPS      64(R10), Z17
 	VBROADCASTSS 32(R9), Z18
@@ -1931,13 +2105,13 @@ loop44:
 	ADDQ         $+512, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop44
+	JAE          loop49
 
-done45:
+done50:
 	CMPQ R8, $+1
-	JB   done47
+	JB   done52
 
-loop46:
+loop51:
 	VMOVUPS      (R10), Z16
 	VMOVUPS      64(R10), Z17
 	VBROADCASTSS 32(R9), Z18
@@ -1968,11 +2142,11 @@ loop46:
 	ADDQ         $+128, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop46
+	JAE          loop51
 
-done47:
+done52:
 	TESTQ   DX, DX
-	JNZ     finish48
+	JNZ     finish53
 	VMOVUPS Z0, 1024(CX)
 	VMOVUPS Z1, 1088(CX)
 	VMOVUPS Z2, 1152(CX)
@@ -1989,9 +2163,9 @@ done47:
 	VMOVUPS Z13, 1856(CX)
 	VMOVUPS Z14, 1920(CX)
 	VMOVUPS Z15, 1984(CX)
-	JMP     next50
+	JMP     next55
 
-finish48:
+finish53:
 	VBROADCASTSS alpha+72(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
@@ -2027,7 +2201,7 @@ finish48:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        SI, SI
-	JZ           alone49
+	JZ           alone54
 	VBROADCASTSS beta+76(FP), Z16
 	IMUL3Q       $+8, DI, R8
 	ADDQ         SI, R8
@@ -2072,7 +2246,7 @@ finish48:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         DI, R8
 
-alone49:
+alone54:
 	IMUL3Q  $+8, BX, R8
 	ADDQ    DX, R8
 	VMOVUPS Z0, (R8)
@@ -2100,10 +2274,10 @@ alone49:
 	VMOVUPS Z15, 64(R8)
 	ADDQ    BX, R8
 
-next50:
+next55:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh51
+	JZ      fresh56
 	VMOVUPS 2112(CX), Z0
 	VMOVUPS 2240(CX), Z1
 	VMOVUPS 2368(CX), Z2
@@ -2120,9 +2294,9 @@ next50:
 	VMOVUPS 3776(CX), Z13
 	VMOVUPS 3904(CX), Z14
 	VMOVUPS 4032(CX), Z15
-	JMP     begin52
+	JMP     begin57
 
-fresh51:
+fresh56:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -2140,9 +2314,9 @@ fresh51:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin52:
+begin57:
 	TESTQ      DX, DX
-	JZ         prefetched53
+	JZ         none58
 	IMUL3Q     $+16, BX, R8
 	ADDQ       DX, R8
 	PREFETCHT0 64(R8)
@@ -2178,13 +2352,51 @@ begin52:
 	PREFETCHT0 64(R8)
 	ADDQ       BX, R8
 
-prefetched53:
+none58:
+	TESTQ      SI, SI
+	JZ         none59
+	IMUL3Q     $+16, DI, R8
+	ADDQ       SI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+
+none59:
 	MOVQ k+0(FP), R8
 	MOVQ b+16(FP), R9
 	CMPQ R8, $+4
-	JB   done55
+	JB   done61
 
-loop54:
+loop60:
 	VMOVUPS      64(R9), Z16
 	VBROADCASTSS 64(AX), Z17
 	BYTE $0x62; BYTE $0xb2; BYTE $0x76; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z16, Z17, Z0
@@ -2321,13 +2533,13 @@ loop54:
 	ADDQ         $+512, R9
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop54
+	JAE          loop60
 
-done55:
+done61:
 	CMPQ R8, $+1
-	JB   done57
+	JB   done63
 
-loop56:
+loop62:
 	VMOVUPS      64(R9), Z16
 	VBROADCASTSS 64(AX), Z17
 	BYTE $0x62; BYTE $0xb2; BYTE $0x76; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z16, Z17, Z0
@@ -2365,11 +2577,11 @@ loop56:
 	ADDQ         $+128, R9
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop56
+	JAE          loop62
 
-done57:
+done63:
 	TESTQ   DX, DX
-	JNZ     finish58
+	JNZ     finish64
 	VMOVUPS Z0, 2112(CX)
 	VMOVUPS Z1, 2240(CX)
 	VMOVUPS Z2, 2368(CX)
@@ -2386,9 +2598,9 @@ done57:
 	VMOVUPS Z13, 3776(CX)
 	VMOVUPS Z14, 3904(CX)
 	VMOVUPS Z15, 4032(CX)
-	JMP     next60
+	JMP     next66
 
-finish58:
+finish64:
 	VBROADCASTSS alpha+72(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
@@ -2424,7 +2636,7 @@ finish58:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        SI, SI
-	JZ           alone59
+	JZ           alone65
 	VBROADCASTSS beta+76(FP), Z16
 	IMUL3Q       $+16, DI, AX
 	ADDQ         SI, AX
@@ -2477,7 +2689,7 @@ finish58:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         DI, AX
 
-alone59:
+alone65:
 	IMUL3Q  $+16, BX, AX
 	ADDQ    DX, AX
 	VMOVUPS Z0, 64(AX)
@@ -2513,7 +2725,7 @@ alone59:
 	VMOVUPS Z15, 64(AX)
 	ADDQ    BX, AX
 
-next60:
+next66:
 	VZEROUPPER
 	RET
 
@@ -2533,7 +2745,7 @@ TEXT ·GemmBlockBF16AVX512BF16(SB), NOSPLIT, $0-88
 	ADDQ    R8, R8
 	MOVB    resume+40(FP), R9
 	TESTB   R9, R9
-	JZ      fresh61
+	JZ      fresh67
 	VMOVUPS (DX), Z0
 	VMOVUPS 64(DX), Z1
 	VMOVUPS 128(DX), Z2
@@ -2558,9 +2770,9 @@ TEXT ·GemmBlockBF16AVX512BF16(SB), NOSPLIT, $0-88
 	VMOVUPS 1344(DX), Z21
 	VMOVUPS 1408(DX), Z22
 	VMOVUPS 1472(DX), Z23
-	JMP     begin62
+	JMP     begin68
 
-fresh61:
+fresh67:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -2586,9 +2798,9 @@ fresh61:
 	VXORPS Z22, Z22, Z22
 	VXORPS Z23, Z23, Z23
 
-begin62:
+begin68:
 	TESTQ      BX, BX
-	JZ         prefetched63
+	JZ         none69
 	IMUL3Q     $+0, SI, R9
 	ADDQ       BX, R9
 	PREFETCHT0 (R9)
@@ -2610,14 +2822,38 @@ begin62:
 	PREFETCHT0 64(R9)
 	ADDQ       SI, R9
 
-prefetched63:
+none69:
+	TESTQ      DI, DI
+	JZ         none70
+	IMUL3Q     $+0, R8, R9
+	ADDQ       DI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+
+none70:
 	MOVQ k+8(FP), R9
 	MOVQ CX, R10
 	MOVQ b+24(FP), R11
 	CMPQ R9, $+4
-	JB   done65
+	JB   done72
 
-loop64:
+loop71:
 	VMOVUPS      (R11), Z24
 	VMOVUPS      64(R11), Z25
 	VBROADCASTSS (R10), Z26
@@ -2774,13 +3010,13 @@ loop64:
 	ADDQ         $+512, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop64
+	JAE          loop71
 
-done65:
+done72:
 	CMPQ R9, $+1
-	JB   done67
+	JB   done74
 
-loop66:
+loop73:
 	VMOVUPS      (R11), Z24
 	VMOVUPS      64(R11), Z25
 	VBROADCASTSS (R10), Z26
@@ -2823,11 +3059,11 @@ loop66:
 	ADDQ         $+128, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop66
+	JAE          loop73
 
-done67:
+done74:
 	TESTQ   BX, BX
-	JNZ     finish68
+	JNZ     finish75
 	VMOVUPS Z0, (DX)
 	VMOVUPS Z1, 64(DX)
 	VMOVUPS Z2, 128(DX)
@@ -2852,9 +3088,9 @@ done67:
 	VMOVUPS Z21, 1344(DX)
 	VMOVUPS Z22, 1408(DX)
 	VMOVUPS Z23, 1472(DX)
-	JMP     next70
+	JMP     next77
 
-finish68:
+finish75:
 	VBROADCASTSS alpha+80(FP), Z24
 	VXORPS       Z25, Z25, Z25
 	VADDPS       Z25, Z0, Z0
@@ -2906,7 +3142,7 @@ finish68:
 	VADDPS       Z25, Z23, Z23
 	VMULPS       Z24, Z23, Z23
 	TESTQ        DI, DI
-	JZ           alone69
+	JZ           alone76
 	VBROADCASTSS beta+84(FP), Z24
 	IMUL3Q       $+0, R8, R9
 	ADDQ         DI, R9
@@ -2994,7 +3230,7 @@ finish68:
 	VADDPS       Z25, Z23, Z23
 	ADDQ         R8, R9
 
-alone69:
+alone76:
 	VXORPS     Z25, Z25, Z25
 	VPTERNLOGD $0xff, Z25, Z25, Z25
 	VPSRLD     $0x11, Z25, Z24
@@ -3189,12 +3425,12 @@ alone69:
 	VMOVUPS    Z21, 64(R9)
 	ADDQ       SI, R9
 
-next70:
+next77:
 	SUBQ    $+12, AX
 	JLE     done
 	MOVB    resume+40(FP), R9
 	TESTB   R9, R9
-	JZ      fresh71
+	JZ      fresh78
 	VMOVUPS 1536(DX), Z0
 	VMOVUPS 1600(DX), Z1
 	VMOVUPS 1664(DX), Z2
@@ -3215,9 +3451,9 @@ next70:
 	VMOVUPS 2624(DX), Z17
 	VMOVUPS 2688(DX), Z18
 	VMOVUPS 2752(DX), Z19
-	JMP     begin72
+	JMP     begin79
 
-fresh71:
+fresh78:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -3239,9 +3475,9 @@ fresh71:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin72:
+begin79:
 	TESTQ      BX, BX
-	JZ         prefetched73
+	JZ         none80
 	IMUL3Q     $+6, SI, R9
 	ADDQ       BX, R9
 	PREFETCHT0 (R9)
@@ -3260,14 +3496,35 @@ begin72:
 	PREFETCHT0 64(R9)
 	ADDQ       SI, R9
 
-prefetched73:
+none80:
+	TESTQ      DI, DI
+	JZ         none81
+	IMUL3Q     $+6, R8, R9
+	ADDQ       DI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+
+none81:
 	MOVQ k+8(FP), R9
 	MOVQ CX, R10
 	MOVQ b+24(FP), R11
 	CMPQ R9, $+4
-	JB   done75
+	JB   done83
 
-loop74:
+loop82:
 	VMOVUPS      (R11), Z20
 	VMOVUPS      64(R11), Z21
 	VBROADCASTSS 48(R10), Z22
@@ -3400,13 +3657,13 @@ loop74:
 	ADDQ         $+512, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop74
+	JAE          loop82
 
-done75:
+done83:
 	CMPQ R9, $+1
-	JB   done77
+	JB   done85
 
-loop76:
+loop84:
 	VMOVUPS      (R11), Z20
 	VMOVUPS      64(R11), Z21
 	VBROADCASTSS 48(R10), Z22
@@ -3443,11 +3700,11 @@ loop76:
 	ADDQ         $+128, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop76
+	JAE          loop84
 
-done77:
+done85:
 	TESTQ   BX, BX
-	JNZ     finish78
+	JNZ     finish86
 	VMOVUPS Z0, 1536(DX)
 	VMOVUPS Z1, 1600(DX)
 	VMOVUPS Z2, 1664(DX)
@@ -3468,9 +3725,9 @@ done77:
 	VMOVUPS Z17, 2624(DX)
 	VMOVUPS Z18, 2688(DX)
 	VMOVUPS Z19, 2752(DX)
-	JMP     next80
+	JMP     next88
 
-finish78:
+finish86:
 	VBROADCASTSS alpha+80(FP), Z20
 	VXORPS       Z21, Z21, Z21
 	VADDPS       Z21, Z0, Z0
@@ -3514,7 +3771,7 @@ finish78:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DI, DI
-	JZ           alone79
+	JZ           alone87
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+6, R8, R9
 	ADDQ         DI, R9
@@ -3589,7 +3846,7 @@ finish78:
 	VADDPS       Z21, Z19, Z19
 	ADDQ         R8, R9
 
-alone79:
+alone87:
 	VXORPS     Z21, Z21, Z21
 	VPTERNLOGD $0xff, Z21, Z21, Z21
 	VPSRLD     $0x11, Z21, Z20
@@ -3753,12 +4010,12 @@ alone79:
 	VMOVUPS    Z17, 64(R9)
 	ADDQ       SI, R9
 
-next80:
+next88:
 	SUBQ    $+10, AX
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh81
+	JZ      fresh89
 	VMOVUPS 2816(DX), Z0
 	VMOVUPS 2880(DX), Z1
 	VMOVUPS 2944(DX), Z2
@@ -3779,9 +4036,9 @@ next80:
 	VMOVUPS 3904(DX), Z17
 	VMOVUPS 3968(DX), Z18
 	VMOVUPS 4032(DX), Z19
-	JMP     begin82
+	JMP     begin90
 
-fresh81:
+fresh89:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -3803,9 +4060,9 @@ fresh81:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin82:
+begin90:
 	TESTQ      BX, BX
-	JZ         prefetched83
+	JZ         none91
 	IMUL3Q     $+11, SI, AX
 	ADDQ       BX, AX
 	PREFETCHT0 (AX)
@@ -3824,13 +4081,34 @@ begin82:
 	PREFETCHT0 64(AX)
 	ADDQ       SI, AX
 
-prefetched83:
+none91:
+	TESTQ      DI, DI
+	JZ         none92
+	IMUL3Q     $+11, R8, AX
+	ADDQ       DI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+
+none92:
 	MOVQ k+8(FP), AX
 	MOVQ b+24(FP), R9
 	CMPQ AX, $+4
-	JB   done85
+	JB   done94
 
-loop84:
+loop93:
 	VMOVUPS      (R9), Z20
 	VMOVUPS      64(R9), Z21
 	VBROADCASTSS 88(CX), Z22
@@ -3963,13 +4241,13 @@ loop84:
 	ADDQ         $+512, R9
 	SUBQ         $+4, AX
 	CMPQ         AX, $+4
-	JAE          loop84
+	JAE          loop93
 
-done85:
+done94:
 	CMPQ AX, $+1
-	JB   done87
+	JB   done96
 
-loop86:
+loop95:
 	VMOVUPS      (R9), Z20
 	VMOVUPS      64(R9), Z21
 	VBROADCASTSS 88(CX), Z22
@@ -4006,11 +4284,11 @@ loop86:
 	ADDQ         $+128, R9
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop86
+	JAE          loop95
 
-done87:
+done96:
 	TESTQ   BX, BX
-	JNZ     finish88
+	JNZ     finish97
 	VMOVUPS Z0, 2816(DX)
 	VMOVUPS Z1, 2880(DX)
 	VMOVUPS Z2, 2944(DX)
@@ -4031,9 +4309,9 @@ done87:
 	VMOVUPS Z17, 3904(DX)
 	VMOVUPS Z18, 3968(DX)
 	VMOVUPS Z19, 4032(DX)
-	JMP     next90
+	JMP     next99
 
-finish88:
+finish97:
 	VBROADCASTSS alpha+80(FP), Z20
 	VXORPS       Z21, Z21, Z21
 	VADDPS       Z21, Z0, Z0
@@ -4077,7 +4355,7 @@ finish88:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DI, DI
-	JZ           alone89
+	JZ           alone98
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+11, R8, AX
 	ADDQ         DI, AX
@@ -4152,7 +4430,7 @@ finish88:
 	VADDPS       Z21, Z19, Z19
 	ADDQ         R8, AX
 
-alone89:
+alone98:
 	VXORPS     Z21, Z21, Z21
 	VPTERNLOGD $0xff, Z21, Z21, Z21
 	VPSRLD     $0x11, Z21, Z20
@@ -4316,7 +4594,7 @@ alone89:
 	VMOVUPS    Z17, 64(AX)
 	ADDQ       SI, AX
 
-next90:
+next99:
 done:
 	VZEROUPPER
 	RET
@@ -4336,7 +4614,7 @@ TEXT ·GemmCornerBF16AVX512BF16(SB), NOSPLIT, $0-80
 	ADDQ    DI, DI
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh91
+	JZ      fresh100
 	VMOVUPS (CX), Z0
 	VMOVUPS 64(CX), Z1
 	VMOVUPS 128(CX), Z2
@@ -4353,9 +4631,9 @@ TEXT ·GemmCornerBF16AVX512BF16(SB), NOSPLIT, $0-80
 	VMOVUPS 832(CX), Z13
 	VMOVUPS 896(CX), Z14
 	VMOVUPS 960(CX), Z15
-	JMP     begin92
+	JMP     begin101
 
-fresh91:
+fresh100:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -4373,9 +4651,9 @@ fresh91:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin92:
+begin101:
 	TESTQ      DX, DX
-	JZ         prefetched93
+	JZ         none102
 	IMUL3Q     $+0, BX, R8
 	ADDQ       DX, R8
 	PREFETCHT0 (R8)
@@ -4391,14 +4669,32 @@ begin92:
 	PREFETCHT0 64(R8)
 	ADDQ       BX, R8
 
-prefetched93:
+none102:
+	TESTQ      SI, SI
+	JZ         none103
+	IMUL3Q     $+0, DI, R8
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+
+none103:
 	MOVQ k+0(FP), R8
 	MOVQ AX, R9
 	MOVQ b+16(FP), R10
 	CMPQ R8, $+4
-	JB   done95
+	JB   done105
 
-loop94:
+loop104:
 	VMOVUPS      (R10), Z16
 	VMOVUPS      64(R10), Z17
 	VBROADCASTSS (R9), Z18
@@ -4507,13 +4803,13 @@ loop94:
 	ADDQ         $+512, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop94
+	JAE          loop104
 
-done95:
+done105:
 	CMPQ R8, $+1
-	JB   done97
+	JB   done107
 
-loop96:
+loop106:
 	VMOVUPS      (R10), Z16
 	VMOVUPS      64(R10), Z17
 	VBROADCASTSS (R9), Z18
@@ -4544,11 +4840,11 @@ loop96:
 	ADDQ         $+128, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop96
+	JAE          loop106
 
-done97:
+done107:
 	TESTQ   DX, DX
-	JNZ     finish98
+	JNZ     finish108
 	VMOVUPS Z0, (CX)
 	VMOVUPS Z1, 64(CX)
 	VMOVUPS Z2, 128(CX)
@@ -4565,471 +4861,6 @@ done97:
 	VMOVUPS Z13, 832(CX)
 	VMOVUPS Z14, 896(CX)
 	VMOVUPS Z15, 960(CX)
-	JMP     next100
-
-finish98:
-	VBROADCASTSS alpha+72(FP), Z16
-	VXORPS       Z17, Z17, Z17
-	VADDPS       Z17, Z0, Z0
-	VMULPS       Z16, Z0, Z0
-	VADDPS       Z17, Z1, Z1
-	VMULPS       Z16, Z1, Z1
-	VADDPS       Z17, Z2, Z2
-	VMULPS       Z16, Z2, Z2
-	VADDPS       Z17, Z3, Z3
-	VMULPS       Z16, Z3, Z3
-	VADDPS       Z17, Z4, Z4
-	VMULPS       Z16, Z4, Z4
-	VADDPS       Z17, Z5, Z5
-	VMULPS       Z16, Z5, Z5
-	VADDPS       Z17, Z6, Z6
-	VMULPS       Z16, Z6, Z6
-	VADDPS       Z17, Z7, Z7
-	VMULPS       Z16, Z7, Z7
-	VADDPS       Z17, Z8, Z8
-	VMULPS       Z16, Z8, Z8
-	VADDPS       Z17, Z9, Z9
-	VMULPS       Z16, Z9, Z9
-	VADDPS       Z17, Z10, Z10
-	VMULPS       Z16, Z10, Z10
-	VADDPS       Z17, Z11, Z11
-	VMULPS       Z16, Z11, Z11
-	VADDPS       Z17, Z12, Z12
-	VMULPS       Z16, Z12, Z12
-	VADDPS       Z17, Z13, Z13
-	VMULPS       Z16, Z13, Z13
-	VADDPS       Z17, Z14, Z14
-	VMULPS       Z16, Z14, Z14
-	VADDPS       Z17, Z15, Z15
-	VMULPS       Z16, Z15, Z15
-	TESTQ        SI, SI
-	JZ           alone99
-	VBROADCASTSS beta+76(FP), Z16
-	IMUL3Q       $+0, DI, R8
-	ADDQ         SI, R8
-	VXORPS       Z18, Z18, Z18
-	VPTERNLOGD   $0xff, Z18, Z18, Z18
-	VPSRLD       $0x11, Z18, Z17
-	VPSRLD       $0x1f, Z18, Z17
-	VPSLLD       $0x10, Z18, Z17
-	VPSLLD       $0x10, (R8), Z18
-	VPANDD       (R8), Z17, Z19
-	VMULPS       Z16, Z18, Z18
-	VADDPS       Z18, Z0, Z0
-	VMULPS       Z16, Z19, Z19
-	VADDPS       Z19, Z2, Z2
-	VPSLLD       $0x10, 64(R8), Z18
-	VPANDD       64(R8), Z17, Z19
-	VMULPS       Z16, Z18, Z18
-	VADDPS       Z18, Z1, Z1
-	VMULPS       Z16, Z19, Z19
-	VADDPS       Z19, Z3, Z3
-	ADDQ         DI, R8
-	VPSLLD       $0x10, (R8), Z18
-	VPANDD       (R8), Z17, Z19
-	VMULPS       Z16, Z18, Z18
-	VADDPS       Z18, Z4, Z4
-	VMULPS       Z16, Z19, Z19
-	VADDPS       Z19, Z6, Z6
-	VPSLLD       $0x10, 64(R8), Z18
-	VPANDD       64(R8), Z17, Z19
-	VMULPS       Z16, Z18, Z18
-	VADDPS       Z18, Z5, Z5
-	VMULPS       Z16, Z19, Z19
-	VADDPS       Z19, Z7, Z7
-	ADDQ         DI, R8
-	VPSLLD       $0x10, (R8), Z18
-	VPANDD       (R8), Z17, Z19
-	VMULPS       Z16, Z18, Z18
-	VADDPS       Z18, Z8, Z8
-	VMULPS       Z16, Z19, Z19
-	VADDPS       Z19, Z10, Z10
-	VPSLLD       $0x10, 64(R8), Z18
-	VPANDD       64(R8), Z17, Z19
-	VMULPS       Z16, Z18, Z18
-	VADDPS       Z18, Z9, Z9
-	VMULPS       Z16, Z19, Z19
-	VADDPS       Z19, Z11, Z11
-	ADDQ         DI, R8
-	VPSLLD       $0x10, (R8), Z18
-	VPANDD       (R8), Z17, Z19
-	VMULPS       Z16, Z18, Z18
-	VADDPS       Z18, Z12, Z12
-	VMULPS       Z16, Z19, Z19
-	VADDPS       Z19, Z14, Z14
-	VPSLLD       $0x10, 64(R8), Z18
-	VPANDD       64(R8), Z17, Z17
-	VMULPS       Z16, Z18, Z18
-	VADDPS       Z18, Z13, Z13
-	VMULPS       Z16, Z17, Z17
-	VADDPS       Z17, Z15, Z15
-	ADDQ         DI, R8
-
-alone99:
-	VXORPS     Z17, Z17, Z17
-	VPTERNLOGD $0xff, Z17, Z17, Z17
-	VPSRLD     $0x11, Z17, Z16
-	VPSRLD     $0x1f, Z17, Z18
-	VPSLLD     $0x10, Z17, Z17
-	VPSRLD     $0x10, Z0, Z19
-	VCMPPS     $0x07, Z0, Z0, K1
-	VPANDD     Z18, Z19, Z19
-	VPADDD     Z16, Z19, Z19
-	VPADDD     Z0, Z19, K1, Z0
-	VPANDD     Z17, Z0, Z0
-	VPSRLD     $0x10, Z1, Z19
-	VCMPPS     $0x07, Z1, Z1, K1
-	VPANDD     Z18, Z19, Z19
-	VPADDD     Z16, Z19, Z19
-	VPADDD     Z1, Z19, K1, Z1
-	VPANDD     Z17, Z1, Z1
-	VPSRLD     $0x10, Z2, Z19
-	VCMPPS     $0x07, Z2, Z2, K1
-	VPANDD     Z18, Z19, Z19
-	VPADDD     Z16, Z19, Z19
-	VPADDD     Z2, Z19, K1, Z2
-	VPANDD     Z17, Z2, Z2
-	VPSRLD     $0x10, Z3, Z19
-	VCMPPS     $0x07, Z3, Z3, K1
-	VPANDD     Z18, Z19, Z19
-	VPADDD     Z16, Z19, Z19
-	VPADDD     Z3, Z19, K1, Z3
-	VPANDD     Z17, Z3, Z3
-	VPSRLD     $0x10, Z4, Z19
-	VCMPPS     $0x07, Z4, Z4, K1
-	VPANDD     Z18, Z19, Z19
-	VPADDD     Z16, Z19, Z19
-	VPADDD     Z4, Z19, K1, Z4
-	VPANDD     Z17, Z4, Z4
-	VPSRLD     $0x10, Z5, Z19
-	VCMPPS     $0x07, Z5, Z5, K1
-	VPANDD     Z18, Z19, Z19
-	VPADDD     Z16, Z19, Z19
-	VPADDD     Z5, Z19, K1, Z5
-	VPANDD     Z17, Z5, Z5
-	VPSRLD     $0x10, Z6, Z19
-	VCMPPS     $0x07, Z6, Z6, K1
-	VPANDD     Z18, Z19, Z19
-	VPADDD     Z16, Z19, Z19
-	VPADDD     Z6, Z19, K1, Z6
-	VPANDD     Z17, Z6, Z6
-	VPSRLD     $0x10, Z7, Z19
-	VCMPPS     $0x07, Z7, Z7, K1
-	VPANDD     Z18, Z19, Z19
-	VPADDD     Z16, Z19, Z19
-	VPADDD     Z7, Z19, K1, Z7
-	VPANDD     Z17, Z7, Z7
-	VPSRLD     $0x10, Z8, Z19
-	VCMPPS     $0x07, Z8, Z8, K1
-	VPANDD     Z18, Z19, Z19
-	VPADDD     Z16, Z19, Z19
-	VPADDD     Z8, Z19, K1, Z8
-	VPANDD     Z17, Z8, Z8
-	VPSRLD     $0x10, Z9, Z19
-	VCMPPS     $0x07, Z9, Z9, K1
-	VPANDD     Z18, Z19, Z19
-	VPADDD     Z16, Z19, Z19
-	VPADDD     Z9, Z19, K1, Z9
-	VPANDD     Z17, Z9, Z9
-	VPSRLD     $0x10, Z10, Z19
-	VCMPPS     $0x07, Z10, Z10, K1
-	VPANDD     Z18, Z19, Z19
-	VPADDD     Z16, Z19, Z19
-	VPADDD     Z10, Z19, K1, Z10
-	VPANDD     Z17, Z10, Z10
-	VPSRLD     $0x10, Z11, Z19
-	VCMPPS     $0x07, Z11, Z11, K1
-	VPANDD     Z18, Z19, Z19
-	VPADDD     Z16, Z19, Z19
-	VPADDD     Z11, Z19, K1, Z11
-	VPANDD     Z17, Z11, Z11
-	VPSRLD     $0x10, Z12, Z19
-	VCMPPS     $0x07, Z12, Z12, K1
-	VPANDD     Z18, Z19, Z19
-	VPADDD     Z16, Z19, Z19
-	VPADDD     Z12, Z19, K1, Z12
-	VPANDD     Z17, Z12, Z12
-	VPSRLD     $0x10, Z13, Z19
-	VCMPPS     $0x07, Z13, Z13, K1
-	VPANDD     Z18, Z19, Z19
-	VPADDD     Z16, Z19, Z19
-	VPADDD     Z13, Z19, K1, Z13
-	VPANDD     Z17, Z13, Z13
-	VPSRLD     $0x10, Z14, Z19
-	VCMPPS     $0x07, Z14, Z14, K1
-	VPANDD     Z18, Z19, Z19
-	VPADDD     Z16, Z19, Z19
-	VPADDD     Z14, Z19, K1, Z14
-	VPANDD     Z17, Z14, Z14
-	VPSRLD     $0x10, Z15, Z19
-	VCMPPS     $0x07, Z15, Z15, K1
-	VPANDD     Z18, Z19, Z19
-	VPADDD     Z16, Z19, Z19
-	VPADDD     Z15, Z19, K1, Z15
-	VPANDD     Z17, Z15, Z15
-	IMUL3Q     $+0, BX, R8
-	ADDQ       DX, R8
-	VPSRLD     $0x10, Z0, Z0
-	VPORD      Z2, Z0, Z0
-	VMOVUPS    Z0, (R8)
-	VPSRLD     $0x10, Z1, Z1
-	VPORD      Z3, Z1, Z1
-	VMOVUPS    Z1, 64(R8)
-	ADDQ       BX, R8
-	VPSRLD     $0x10, Z4, Z4
-	VPORD      Z6, Z4, Z4
-	VMOVUPS    Z4, (R8)
-	VPSRLD     $0x10, Z5, Z5
-	VPORD      Z7, Z5, Z5
-	VMOVUPS    Z5, 64(R8)
-	ADDQ       BX, R8
-	VPSRLD     $0x10, Z8, Z8
-	VPORD      Z10, Z8, Z8
-	VMOVUPS    Z8, (R8)
-	VPSRLD     $0x10, Z9, Z9
-	VPORD      Z11, Z9, Z9
-	VMOVUPS    Z9, 64(R8)
-	ADDQ       BX, R8
-	VPSRLD     $0x10, Z12, Z12
-	VPORD      Z14, Z12, Z12
-	VMOVUPS    Z12, (R8)
-	VPSRLD     $0x10, Z13, Z13
-	VPORD      Z15, Z13, Z13
-	VMOVUPS    Z13, 64(R8)
-	ADDQ       BX, R8
-
-next100:
-	MOVB    resume+32(FP), R8
-	TESTB   R8, R8
-	JZ      fresh101
-	VMOVUPS 1024(CX), Z0
-	VMOVUPS 1088(CX), Z1
-	VMOVUPS 1152(CX), Z2
-	VMOVUPS 1216(CX), Z3
-	VMOVUPS 1280(CX), Z4
-	VMOVUPS 1344(CX), Z5
-	VMOVUPS 1408(CX), Z6
-	VMOVUPS 1472(CX), Z7
-	VMOVUPS 1536(CX), Z8
-	VMOVUPS 1600(CX), Z9
-	VMOVUPS 1664(CX), Z10
-	VMOVUPS 1728(CX), Z11
-	VMOVUPS 1792(CX), Z12
-	VMOVUPS 1856(CX), Z13
-	VMOVUPS 1920(CX), Z14
-	VMOVUPS 1984(CX), Z15
-	JMP     begin102
-
-fresh101:
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	VXORPS Z9, Z9, Z9
-	VXORPS Z10, Z10, Z10
-	VXORPS Z11, Z11, Z11
-	VXORPS Z12, Z12, Z12
-	VXORPS Z13, Z13, Z13
-	VXORPS Z14, Z14, Z14
-	VXORPS Z15, Z15, Z15
-
-begin102:
-	TESTQ      DX, DX
-	JZ         prefetched103
-	IMUL3Q     $+4, BX, R8
-	ADDQ       DX, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 64(R8)
-	ADDQ       BX, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 64(R8)
-	ADDQ       BX, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 64(R8)
-	ADDQ       BX, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 64(R8)
-	ADDQ       BX, R8
-
-prefetched103:
-	MOVQ k+0(FP), R8
-	MOVQ AX, R9
-	MOVQ b+16(FP), R10
-	CMPQ R8, $+4
-	JB   done105
-
-loop104:
-	VMOVUPS      (R10), Z16
-	VMOVUPS      64(R10), Z17
-	VBROADCASTSS 32(R9), Z18
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z16, Z18, Z0
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z17, Z18, Z1
-	VBROADCASTSS 36(R9), Z18
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z16, Z18, Z2
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z17, Z18, Z3
-	VBROADCASTSS 40(R9), Z18
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z16, Z18, Z4
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z17, Z18, Z5
-	VBROADCASTSS 44(R9), Z18
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z16, Z18, Z6
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z17, Z18, Z7
-	VBROADCASTSS 48(R9), Z18
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z16, Z18, Z8
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z17, Z18, Z9
-	VBROADCASTSS 52(R9), Z18
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z16, Z18, Z10
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z17, Z18, Z11
-	VBROADCASTSS 56(R9), Z18
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z16, Z18, Z12
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z17, Z18, Z13
-	VBROADCASTSS 60(R9), Z18
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z16, Z18, Z14
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z17, Z18, Z15
-	VMOVUPS      128(R10), Z16
-	VMOVUPS      192(R10), Z17
-	VBROADCASTSS 160(R9), Z18
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z16, Z18, Z0
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z17, Z18, Z1
-	VBROADCASTSS 164(R9), Z18
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z16, Z18, Z2
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z17, Z18, Z3
-	VBROADCASTSS 168(R9), Z18
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z16, Z18, Z4
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z17, Z18, Z5
-	VBROADCASTSS 172(R9), Z18
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z16, Z18, Z6
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z17, Z18, Z7
-	VBROADCASTSS 176(R9), Z18
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z16, Z18, Z8
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z17, Z18, Z9
-	VBROADCASTSS 180(R9), Z18
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z16, Z18, Z10
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z17, Z18, Z11
-	VBROADCASTSS 184(R9), Z18
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z16, Z18, Z12
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z17, Z18, Z13
-	VBROADCASTSS 188(R9), Z18
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z16, Z18, Z14
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z17, Z18, Z15
-	VMOVUPS      256(R10), Z16
-	VMOVUPS      320(R10), Z17
-	VBROADCASTSS 288(R9), Z18
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z16, Z18, Z0
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z17, Z18, Z1
-	VBROADCASTSS 292(R9), Z18
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z16, Z18, Z2
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z17, Z18, Z3
-	VBROADCASTSS 296(R9), Z18
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z16, Z18, Z4
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z17, Z18, Z5
-	VBROADCASTSS 300(R9), Z18
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z16, Z18, Z6
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z17, Z18, Z7
-	VBROADCASTSS 304(R9), Z18
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z16, Z18, Z8
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z17, Z18, Z9
-	VBROADCASTSS 308(R9), Z18
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z16, Z18, Z10
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z17, Z18, Z11
-	VBROADCASTSS 312(R9), Z18
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z16, Z18, Z12
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z17, Z18, Z13
-	VBROADCASTSS 316(R9), Z18
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z16, Z18, Z14
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z17, Z18, Z15
-	VMOVUPS      384(R10), Z16
-	VMOVUPS      448(R10), Z17
-	VBROADCASTSS 416(R9), Z18
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z16, Z18, Z0
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z17, Z18, Z1
-	VBROADCASTSS 420(R9), Z18
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z16, Z18, Z2
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z17, Z18, Z3
-	VBROADCASTSS 424(R9), Z18
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z16, Z18, Z4
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z17, Z18, Z5
-	VBROADCASTSS 428(R9), Z18
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z16, Z18, Z6
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z17, Z18, Z7
-	VBROADCASTSS 432(R9), Z18
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z16, Z18, Z8
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z17, Z18, Z9
-	VBROADCASTSS 436(R9), Z18
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z16, Z18, Z10
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z17, Z18, Z11
-	VBROADCASTSS 440(R9), Z18
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z16, Z18, Z12
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z17, Z18, Z13
-	VBROADCASTSS 444(R9), Z18
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z16, Z18, Z14
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z17, Z18, Z15
-	ADDQ         $+512, R9
-	ADDQ         $+512, R10
-	SUBQ         $+4, R8
-	CMPQ         R8, $+4
-	JAE          loop104
-
-done105:
-	CMPQ R8, $+1
-	JB   done107
-
-loop106:
-	VMOVUPS      (R10), Z16
-	VMOVUPS      64(R10), Z17
-	VBROADCASTSS 32(R9), Z18
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z16, Z18, Z0
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z17, Z18, Z1
-	VBROADCASTSS 36(R9), Z18
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z16, Z18, Z2
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z17, Z18, Z3
-	VBROADCASTSS 40(R9), Z18
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z16, Z18, Z4
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z17, Z18, Z5
-	VBROADCASTSS 44(R9), Z18
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z16, Z18, Z6
-	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z17, Z18, Z7
-	VBROADCASTSS 48(R9), Z18
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z16, Z18, Z8
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z17, Z18, Z9
-	VBROADCASTSS 52(R9), Z18
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z16, Z18, Z10
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z17, Z18, Z11
-	VBROADCASTSS 56(R9), Z18
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z16, Z18, Z12
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z17, Z18, Z13
-	VBROADCASTSS 60(R9), Z18
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z16, Z18, Z14
-	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z17, Z18, Z15
-	ADDQ         $+128, R9
-	ADDQ         $+128, R10
-	SUBQ         $+1, R8
-	CMPQ         R8, $+1
-	JAE          loop106
-
-done107:
-	TESTQ   DX, DX
-	JNZ     finish108
-	VMOVUPS Z0, 1024(CX)
-	VMOVUPS Z1, 1088(CX)
-	VMOVUPS Z2, 1152(CX)
-	VMOVUPS Z3, 1216(CX)
-	VMOVUPS Z4, 1280(CX)
-	VMOVUPS Z5, 1344(CX)
-	VMOVUPS Z6, 1408(CX)
-	VMOVUPS Z7, 1472(CX)
-	VMOVUPS Z8, 1536(CX)
-	VMOVUPS Z9, 1600(CX)
-	VMOVUPS Z10, 1664(CX)
-	VMOVUPS Z11, 1728(CX)
-	VMOVUPS Z12, 1792(CX)
-	VMOVUPS Z13, 1856(CX)
-	VMOVUPS Z14, 1920(CX)
-	VMOVUPS Z15, 1984(CX)
 	JMP     next110
 
 finish108:
@@ -5070,7 +4901,7 @@ finish108:
 	TESTQ        SI, SI
 	JZ           alone109
 	VBROADCASTSS beta+76(FP), Z16
-	IMUL3Q       $+4, DI, R8
+	IMUL3Q       $+0, DI, R8
 	ADDQ         SI, R8
 	VXORPS       Z18, Z18, Z18
 	VPTERNLOGD   $0xff, Z18, Z18, Z18
@@ -5232,7 +5063,7 @@ alone109:
 	VPADDD     Z16, Z19, Z19
 	VPADDD     Z15, Z19, K1, Z15
 	VPANDD     Z17, Z15, Z15
-	IMUL3Q     $+4, BX, R8
+	IMUL3Q     $+0, BX, R8
 	ADDQ       DX, R8
 	VPSRLD     $0x10, Z0, Z0
 	VPORD      Z2, Z0, Z0
@@ -5267,22 +5098,22 @@ next110:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
 	JZ      fresh111
-	VMOVUPS 2112(CX), Z0
-	VMOVUPS 2240(CX), Z1
-	VMOVUPS 2368(CX), Z2
-	VMOVUPS 2496(CX), Z3
-	VMOVUPS 2624(CX), Z4
-	VMOVUPS 2752(CX), Z5
-	VMOVUPS 2880(CX), Z6
-	VMOVUPS 3008(CX), Z7
-	VMOVUPS 3136(CX), Z8
-	VMOVUPS 3264(CX), Z9
-	VMOVUPS 3392(CX), Z10
-	VMOVUPS 3520(CX), Z11
-	VMOVUPS 3648(CX), Z12
-	VMOVUPS 3776(CX), Z13
-	VMOVUPS 3904(CX), Z14
-	VMOVUPS 4032(CX), Z15
+	VMOVUPS 1024(CX), Z0
+	VMOVUPS 1088(CX), Z1
+	VMOVUPS 1152(CX), Z2
+	VMOVUPS 1216(CX), Z3
+	VMOVUPS 1280(CX), Z4
+	VMOVUPS 1344(CX), Z5
+	VMOVUPS 1408(CX), Z6
+	VMOVUPS 1472(CX), Z7
+	VMOVUPS 1536(CX), Z8
+	VMOVUPS 1600(CX), Z9
+	VMOVUPS 1664(CX), Z10
+	VMOVUPS 1728(CX), Z11
+	VMOVUPS 1792(CX), Z12
+	VMOVUPS 1856(CX), Z13
+	VMOVUPS 1920(CX), Z14
+	VMOVUPS 1984(CX), Z15
 	JMP     begin112
 
 fresh111:
@@ -5305,7 +5136,490 @@ fresh111:
 
 begin112:
 	TESTQ      DX, DX
-	JZ         prefetched113
+	JZ         none113
+	IMUL3Q     $+4, BX, R8
+	ADDQ       DX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       BX, R8
+
+none113:
+	TESTQ      SI, SI
+	JZ         none114
+	IMUL3Q     $+4, DI, R8
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+
+none114:
+	MOVQ k+0(FP), R8
+	MOVQ AX, R9
+	MOVQ b+16(FP), R10
+	CMPQ R8, $+4
+	JB   done116
+
+loop115:
+	VMOVUPS      (R10), Z16
+	VMOVUPS      64(R10), Z17
+	VBROADCASTSS 32(R9), Z18
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z16, Z18, Z0
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z17, Z18, Z1
+	VBROADCASTSS 36(R9), Z18
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z16, Z18, Z2
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z17, Z18, Z3
+	VBROADCASTSS 40(R9), Z18
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z16, Z18, Z4
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z17, Z18, Z5
+	VBROADCASTSS 44(R9), Z18
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z16, Z18, Z6
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z17, Z18, Z7
+	VBROADCASTSS 48(R9), Z18
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z16, Z18, Z8
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z17, Z18, Z9
+	VBROADCASTSS 52(R9), Z18
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z16, Z18, Z10
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z17, Z18, Z11
+	VBROADCASTSS 56(R9), Z18
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z16, Z18, Z12
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z17, Z18, Z13
+	VBROADCASTSS 60(R9), Z18
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z16, Z18, Z14
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z17, Z18, Z15
+	VMOVUPS      128(R10), Z16
+	VMOVUPS      192(R10), Z17
+	VBROADCASTSS 160(R9), Z18
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z16, Z18, Z0
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z17, Z18, Z1
+	VBROADCASTSS 164(R9), Z18
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z16, Z18, Z2
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z17, Z18, Z3
+	VBROADCASTSS 168(R9), Z18
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z16, Z18, Z4
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z17, Z18, Z5
+	VBROADCASTSS 172(R9), Z18
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z16, Z18, Z6
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z17, Z18, Z7
+	VBROADCASTSS 176(R9), Z18
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z16, Z18, Z8
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z17, Z18, Z9
+	VBROADCASTSS 180(R9), Z18
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z16, Z18, Z10
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z17, Z18, Z11
+	VBROADCASTSS 184(R9), Z18
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z16, Z18, Z12
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z17, Z18, Z13
+	VBROADCASTSS 188(R9), Z18
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z16, Z18, Z14
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z17, Z18, Z15
+	VMOVUPS      256(R10), Z16
+	VMOVUPS      320(R10), Z17
+	VBROADCASTSS 288(R9), Z18
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z16, Z18, Z0
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z17, Z18, Z1
+	VBROADCASTSS 292(R9), Z18
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z16, Z18, Z2
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z17, Z18, Z3
+	VBROADCASTSS 296(R9), Z18
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z16, Z18, Z4
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z17, Z18, Z5
+	VBROADCASTSS 300(R9), Z18
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z16, Z18, Z6
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z17, Z18, Z7
+	VBROADCASTSS 304(R9), Z18
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z16, Z18, Z8
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z17, Z18, Z9
+	VBROADCASTSS 308(R9), Z18
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z16, Z18, Z10
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z17, Z18, Z11
+	VBROADCASTSS 312(R9), Z18
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z16, Z18, Z12
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z17, Z18, Z13
+	VBROADCASTSS 316(R9), Z18
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z16, Z18, Z14
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z17, Z18, Z15
+	VMOVUPS      384(R10), Z16
+	VMOVUPS      448(R10), Z17
+	VBROADCASTSS 416(R9), Z18
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z16, Z18, Z0
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z17, Z18, Z1
+	VBROADCASTSS 420(R9), Z18
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z16, Z18, Z2
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z17, Z18, Z3
+	VBROADCASTSS 424(R9), Z18
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z16, Z18, Z4
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z17, Z18, Z5
+	VBROADCASTSS 428(R9), Z18
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z16, Z18, Z6
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z17, Z18, Z7
+	VBROADCASTSS 432(R9), Z18
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z16, Z18, Z8
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z17, Z18, Z9
+	VBROADCASTSS 436(R9), Z18
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z16, Z18, Z10
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z17, Z18, Z11
+	VBROADCASTSS 440(R9), Z18
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z16, Z18, Z12
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z17, Z18, Z13
+	VBROADCASTSS 444(R9), Z18
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z16, Z18, Z14
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z17, Z18, Z15
+	ADDQ         $+512, R9
+	ADDQ         $+512, R10
+	SUBQ         $+4, R8
+	CMPQ         R8, $+4
+	JAE          loop115
+
+done116:
+	CMPQ R8, $+1
+	JB   done118
+
+loop117:
+	VMOVUPS      (R10), Z16
+	VMOVUPS      64(R10), Z17
+	VBROADCASTSS 32(R9), Z18
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z16, Z18, Z0
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z17, Z18, Z1
+	VBROADCASTSS 36(R9), Z18
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z16, Z18, Z2
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z17, Z18, Z3
+	VBROADCASTSS 40(R9), Z18
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z16, Z18, Z4
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z17, Z18, Z5
+	VBROADCASTSS 44(R9), Z18
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z16, Z18, Z6
+	BYTE $0x62; BYTE $0xb2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z17, Z18, Z7
+	VBROADCASTSS 48(R9), Z18
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z16, Z18, Z8
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z17, Z18, Z9
+	VBROADCASTSS 52(R9), Z18
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z16, Z18, Z10
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z17, Z18, Z11
+	VBROADCASTSS 56(R9), Z18
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z16, Z18, Z12
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z17, Z18, Z13
+	VBROADCASTSS 60(R9), Z18
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z16, Z18, Z14
+	BYTE $0x62; BYTE $0x32; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z17, Z18, Z15
+	ADDQ         $+128, R9
+	ADDQ         $+128, R10
+	SUBQ         $+1, R8
+	CMPQ         R8, $+1
+	JAE          loop117
+
+done118:
+	TESTQ   DX, DX
+	JNZ     finish119
+	VMOVUPS Z0, 1024(CX)
+	VMOVUPS Z1, 1088(CX)
+	VMOVUPS Z2, 1152(CX)
+	VMOVUPS Z3, 1216(CX)
+	VMOVUPS Z4, 1280(CX)
+	VMOVUPS Z5, 1344(CX)
+	VMOVUPS Z6, 1408(CX)
+	VMOVUPS Z7, 1472(CX)
+	VMOVUPS Z8, 1536(CX)
+	VMOVUPS Z9, 1600(CX)
+	VMOVUPS Z10, 1664(CX)
+	VMOVUPS Z11, 1728(CX)
+	VMOVUPS Z12, 1792(CX)
+	VMOVUPS Z13, 1856(CX)
+	VMOVUPS Z14, 1920(CX)
+	VMOVUPS Z15, 1984(CX)
+	JMP     next121
+
+finish119:
+	VBROADCASTSS alpha+72(FP), Z16
+	VXORPS       Z17, Z17, Z17
+	VADDPS       Z17, Z0, Z0
+	VMULPS       Z16, Z0, Z0
+	VADDPS       Z17, Z1, Z1
+	VMULPS       Z16, Z1, Z1
+	VADDPS       Z17, Z2, Z2
+	VMULPS       Z16, Z2, Z2
+	VADDPS       Z17, Z3, Z3
+	VMULPS       Z16, Z3, Z3
+	VADDPS       Z17, Z4, Z4
+	VMULPS       Z16, Z4, Z4
+	VADDPS       Z17, Z5, Z5
+	VMULPS       Z16, Z5, Z5
+	VADDPS       Z17, Z6, Z6
+	VMULPS       Z16, Z6, Z6
+	VADDPS       Z17, Z7, Z7
+	VMULPS       Z16, Z7, Z7
+	VADDPS       Z17, Z8, Z8
+	VMULPS       Z16, Z8, Z8
+	VADDPS       Z17, Z9, Z9
+	VMULPS       Z16, Z9, Z9
+	VADDPS       Z17, Z10, Z10
+	VMULPS       Z16, Z10, Z10
+	VADDPS       Z17, Z11, Z11
+	VMULPS       Z16, Z11, Z11
+	VADDPS       Z17, Z12, Z12
+	VMULPS       Z16, Z12, Z12
+	VADDPS       Z17, Z13, Z13
+	VMULPS       Z16, Z13, Z13
+	VADDPS       Z17, Z14, Z14
+	VMULPS       Z16, Z14, Z14
+	VADDPS       Z17, Z15, Z15
+	VMULPS       Z16, Z15, Z15
+	TESTQ        SI, SI
+	JZ           alone120
+	VBROADCASTSS beta+76(FP), Z16
+	IMUL3Q       $+4, DI, R8
+	ADDQ         SI, R8
+	VXORPS       Z18, Z18, Z18
+	VPTERNLOGD   $0xff, Z18, Z18, Z18
+	VPSRLD       $0x11, Z18, Z17
+	VPSRLD       $0x1f, Z18, Z17
+	VPSLLD       $0x10, Z18, Z17
+	VPSLLD       $0x10, (R8), Z18
+	VPANDD       (R8), Z17, Z19
+	VMULPS       Z16, Z18, Z18
+	VADDPS       Z18, Z0, Z0
+	VMULPS       Z16, Z19, Z19
+	VADDPS       Z19, Z2, Z2
+	VPSLLD       $0x10, 64(R8), Z18
+	VPANDD       64(R8), Z17, Z19
+	VMULPS       Z16, Z18, Z18
+	VADDPS       Z18, Z1, Z1
+	VMULPS       Z16, Z19, Z19
+	VADDPS       Z19, Z3, Z3
+	ADDQ         DI, R8
+	VPSLLD       $0x10, (R8), Z18
+	VPANDD       (R8), Z17, Z19
+	VMULPS       Z16, Z18, Z18
+	VADDPS       Z18, Z4, Z4
+	VMULPS       Z16, Z19, Z19
+	VADDPS       Z19, Z6, Z6
+	VPSLLD       $0x10, 64(R8), Z18
+	VPANDD       64(R8), Z17, Z19
+	VMULPS       Z16, Z18, Z18
+	VADDPS       Z18, Z5, Z5
+	VMULPS       Z16, Z19, Z19
+	VADDPS       Z19, Z7, Z7
+	ADDQ         DI, R8
+	VPSLLD       $0x10, (R8), Z18
+	VPANDD       (R8), Z17, Z19
+	VMULPS       Z16, Z18, Z18
+	VADDPS       Z18, Z8, Z8
+	VMULPS       Z16, Z19, Z19
+	VADDPS       Z19, Z10, Z10
+	VPSLLD       $0x10, 64(R8), Z18
+	VPANDD       64(R8), Z17, Z19
+	VMULPS       Z16, Z18, Z18
+	VADDPS       Z18, Z9, Z9
+	VMULPS       Z16, Z19, Z19
+	VADDPS       Z19, Z11, Z11
+	ADDQ         DI, R8
+	VPSLLD       $0x10, (R8), Z18
+	VPANDD       (R8), Z17, Z19
+	VMULPS       Z16, Z18, Z18
+	VADDPS       Z18, Z12, Z12
+	VMULPS       Z16, Z19, Z19
+	VADDPS       Z19, Z14, Z14
+	VPSLLD       $0x10, 64(R8), Z18
+	VPANDD       64(R8), Z17, Z17
+	VMULPS       Z16, Z18, Z18
+	VADDPS       Z18, Z13, Z13
+	VMULPS       Z16, Z17, Z17
+	VADDPS       Z17, Z15, Z15
+	ADDQ         DI, R8
+
+alone120:
+	VXORPS     Z17, Z17, Z17
+	VPTERNLOGD $0xff, Z17, Z17, Z17
+	VPSRLD     $0x11, Z17, Z16
+	VPSRLD     $0x1f, Z17, Z18
+	VPSLLD     $0x10, Z17, Z17
+	VPSRLD     $0x10, Z0, Z19
+	VCMPPS     $0x07, Z0, Z0, K1
+	VPANDD     Z18, Z19, Z19
+	VPADDD     Z16, Z19, Z19
+	VPADDD     Z0, Z19, K1, Z0
+	VPANDD     Z17, Z0, Z0
+	VPSRLD     $0x10, Z1, Z19
+	VCMPPS     $0x07, Z1, Z1, K1
+	VPANDD     Z18, Z19, Z19
+	VPADDD     Z16, Z19, Z19
+	VPADDD     Z1, Z19, K1, Z1
+	VPANDD     Z17, Z1, Z1
+	VPSRLD     $0x10, Z2, Z19
+	VCMPPS     $0x07, Z2, Z2, K1
+	VPANDD     Z18, Z19, Z19
+	VPADDD     Z16, Z19, Z19
+	VPADDD     Z2, Z19, K1, Z2
+	VPANDD     Z17, Z2, Z2
+	VPSRLD     $0x10, Z3, Z19
+	VCMPPS     $0x07, Z3, Z3, K1
+	VPANDD     Z18, Z19, Z19
+	VPADDD     Z16, Z19, Z19
+	VPADDD     Z3, Z19, K1, Z3
+	VPANDD     Z17, Z3, Z3
+	VPSRLD     $0x10, Z4, Z19
+	VCMPPS     $0x07, Z4, Z4, K1
+	VPANDD     Z18, Z19, Z19
+	VPADDD     Z16, Z19, Z19
+	VPADDD     Z4, Z19, K1, Z4
+	VPANDD     Z17, Z4, Z4
+	VPSRLD     $0x10, Z5, Z19
+	VCMPPS     $0x07, Z5, Z5, K1
+	VPANDD     Z18, Z19, Z19
+	VPADDD     Z16, Z19, Z19
+	VPADDD     Z5, Z19, K1, Z5
+	VPANDD     Z17, Z5, Z5
+	VPSRLD     $0x10, Z6, Z19
+	VCMPPS     $0x07, Z6, Z6, K1
+	VPANDD     Z18, Z19, Z19
+	VPADDD     Z16, Z19, Z19
+	VPADDD     Z6, Z19, K1, Z6
+	VPANDD     Z17, Z6, Z6
+	VPSRLD     $0x10, Z7, Z19
+	VCMPPS     $0x07, Z7, Z7, K1
+	VPANDD     Z18, Z19, Z19
+	VPADDD     Z16, Z19, Z19
+	VPADDD     Z7, Z19, K1, Z7
+	VPANDD     Z17, Z7, Z7
+	VPSRLD     $0x10, Z8, Z19
+	VCMPPS     $0x07, Z8, Z8, K1
+	VPANDD     Z18, Z19, Z19
+	VPADDD     Z16, Z19, Z19
+	VPADDD     Z8, Z19, K1, Z8
+	VPANDD     Z17, Z8, Z8
+	VPSRLD     $0x10, Z9, Z19
+	VCMPPS     $0x07, Z9, Z9, K1
+	VPANDD     Z18, Z19, Z19
+	VPADDD     Z16, Z19, Z19
+	VPADDD     Z9, Z19, K1, Z9
+	VPANDD     Z17, Z9, Z9
+	VPSRLD     $0x10, Z10, Z19
+	VCMPPS     $0x07, Z10, Z10, K1
+	VPANDD     Z18, Z19, Z19
+	VPADDD     Z16, Z19, Z19
+	VPADDD     Z10, Z19, K1, Z10
+	VPANDD     Z17, Z10, Z10
+	VPSRLD     $0x10, Z11, Z19
+	VCMPPS     $0x07, Z11, Z11, K1
+	VPANDD     Z18, Z19, Z19
+	VPADDD     Z16, Z19, Z19
+	VPADDD     Z11, Z19, K1, Z11
+	VPANDD     Z17, Z11, Z11
+	VPSRLD     $0x10, Z12, Z19
+	VCMPPS     $0x07, Z12, Z12, K1
+	VPANDD     Z18, Z19, Z19
+	VPADDD     Z16, Z19, Z19
+	VPADDD     Z12, Z19, K1, Z12
+	VPANDD     Z17, Z12, Z12
+	VPSRLD     $0x10, Z13, Z19
+	VCMPPS     $0x07, Z13, Z13, K1
+	VPANDD     Z18, Z19, Z19
+	VPADDD     Z16, Z19, Z19
+	VPADDD     Z13, Z19, K1, Z13
+	VPANDD     Z17, Z13, Z13
+	VPSRLD     $0x10, Z14, Z19
+	VCMPPS     $0x07, Z14, Z14, K1
+	VPANDD     Z18, Z19, Z19
+	VPADDD     Z16, Z19, Z19
+	VPADDD     Z14, Z19, K1, Z14
+	VPANDD     Z17, Z14, Z14
+	VPSRLD     $0x10, Z15, Z19
+	VCMPPS     $0x07, Z15, Z15, K1
+	VPANDD     Z18, Z19, Z19
+	VPADDD     Z16, Z19, Z19
+	VPADDD     Z15, Z19, K1, Z15
+	VPANDD     Z17, Z15, Z15
+	IMUL3Q     $+4, BX, R8
+	ADDQ       DX, R8
+	VPSRLD     $0x10, Z0, Z0
+	VPORD      Z2, Z0, Z0
+	VMOVUPS    Z0, (R8)
+	VPSRLD     $0x10, Z1, Z1
+	VPORD      Z3, Z1, Z1
+	VMOVUPS    Z1, 64(R8)
+	ADDQ       BX, R8
+	VPSRLD     $0x10, Z4, Z4
+	VPORD      Z6, Z4, Z4
+	VMOVUPS    Z4, (R8)
+	VPSRLD     $0x10, Z5, Z5
+	VPORD      Z7, Z5, Z5
+	VMOVUPS    Z5, 64(R8)
+	ADDQ       BX, R8
+	VPSRLD     $0x10, Z8, Z8
+	VPORD      Z10, Z8, Z8
+	VMOVUPS    Z8, (R8)
+	VPSRLD     $0x10, Z9, Z9
+	VPORD      Z11, Z9, Z9
+	VMOVUPS    Z9, 64(R8)
+	ADDQ       BX, R8
+	VPSRLD     $0x10, Z12, Z12
+	VPORD      Z14, Z12, Z12
+	VMOVUPS    Z12, (R8)
+	VPSRLD     $0x10, Z13, Z13
+	VPORD      Z15, Z13, Z13
+	VMOVUPS    Z13, 64(R8)
+	ADDQ       BX, R8
+
+next121:
+	MOVB    resume+32(FP), R8
+	TESTB   R8, R8
+	JZ      fresh122
+	VMOVUPS 2112(CX), Z0
+	VMOVUPS 2240(CX), Z1
+	VMOVUPS 2368(CX), Z2
+	VMOVUPS 2496(CX), Z3
+	VMOVUPS 2624(CX), Z4
+	VMOVUPS 2752(CX), Z5
+	VMOVUPS 2880(CX), Z6
+	VMOVUPS 3008(CX), Z7
+	VMOVUPS 3136(CX), Z8
+	VMOVUPS 3264(CX), Z9
+	VMOVUPS 3392(CX), Z10
+	VMOVUPS 3520(CX), Z11
+	VMOVUPS 3648(CX), Z12
+	VMOVUPS 3776(CX), Z13
+	VMOVUPS 3904(CX), Z14
+	VMOVUPS 4032(CX), Z15
+	JMP     begin123
+
+fresh122:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+
+begin123:
+	TESTQ      DX, DX
+	JZ         none124
 	IMUL3Q     $+8, BX, R8
 	ADDQ       DX, R8
 	PREFETCHT0 64(R8)
@@ -5325,13 +5639,35 @@ begin112:
 	PREFETCHT0 64(R8)
 	ADDQ       BX, R8
 
-prefetched113:
+none124:
+	TESTQ      SI, SI
+	JZ         none125
+	IMUL3Q     $+8, DI, R8
+	ADDQ       SI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+
+none125:
 	MOVQ k+0(FP), R8
 	MOVQ b+16(FP), R9
 	CMPQ R8, $+4
-	JB   done115
+	JB   done127
 
-loop114:
+loop126:
 	VMOVUPS      64(R9), Z16
 	VBROADCASTSS 64(AX), Z17
 	BYTE $0x62; BYTE $0xb2; BYTE $0x76; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z16, Z17, Z0
@@ -5468,13 +5804,13 @@ loop114:
 	ADDQ         $+512, R9
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop114
+	JAE          loop126
 
-done115:
+done127:
 	CMPQ R8, $+1
-	JB   done117
+	JB   done129
 
-loop116:
+loop128:
 	VMOVUPS      64(R9), Z16
 	VBROADCASTSS 64(AX), Z17
 	BYTE $0x62; BYTE $0xb2; BYTE $0x76; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z16, Z17, Z0
@@ -5512,11 +5848,11 @@ loop116:
 	ADDQ         $+128, R9
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop116
+	JAE          loop128
 
-done117:
+done129:
 	TESTQ   DX, DX
-	JNZ     finish118
+	JNZ     finish130
 	VMOVUPS Z0, 2112(CX)
 	VMOVUPS Z1, 2240(CX)
 	VMOVUPS Z2, 2368(CX)
@@ -5533,9 +5869,9 @@ done117:
 	VMOVUPS Z13, 3776(CX)
 	VMOVUPS Z14, 3904(CX)
 	VMOVUPS Z15, 4032(CX)
-	JMP     next120
+	JMP     next132
 
-finish118:
+finish130:
 	VBROADCASTSS alpha+72(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
@@ -5571,7 +5907,7 @@ finish118:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        SI, SI
-	JZ           alone119
+	JZ           alone131
 	VBROADCASTSS beta+76(FP), Z16
 	IMUL3Q       $+8, DI, AX
 	ADDQ         SI, AX
@@ -5637,7 +5973,7 @@ finish118:
 	VADDPS       Z17, Z15, Z15
 	ADDQ         DI, AX
 
-alone119:
+alone131:
 	VXORPS     Z17, Z17, Z17
 	VPTERNLOGD $0xff, Z17, Z17, Z17
 	VPSRLD     $0x11, Z17, Z16
@@ -5774,7 +6110,7 @@ alone119:
 	VMOVUPS    Z14, 64(AX)
 	ADDQ       BX, AX
 
-next120:
+next132:
 	VZEROUPPER
 	RET
 
@@ -5796,9 +6132,9 @@ TEXT ·NormalizeBlockBF16AVX512BF16(SB), NOSPLIT, $0-36
 	VPSLLD       $0x10, Z4, Z4
 	MOVQ         $+32, BX
 	CMPQ         BX, $+2
-	JB           done122
+	JB           done134
 
-loop121:
+loop133:
 	VMULPS  (CX), Z0, Z6
 	VMULPS  Z1, Z6, Z6
 	VDIVPS  Z2, Z6, Z6
@@ -5846,9 +6182,9 @@ loop121:
 	ADDQ    $+128, AX
 	SUBQ    $+2, BX
 	CMPQ    BX, $+2
-	JAE     loop121
+	JAE     loop133
 
-done122:
+done134:
 	VZEROUPPER
 	RET
 
@@ -6721,9 +7057,9 @@ TEXT ·PairRowsAVX512BF16(SB), NOSPLIT, $0-40
 	MOVQ sStride+32(FP), SI
 	ADDQ SI, SI
 	CMPQ AX, $+1
-	JB   done124
+	JB   done136
 
-loop123:
+loop135:
 	VPMOVZXWD (BX), Z0
 	VPMOVZXWD (BX)(SI*1), Z1
 	VPSLLD    $0x10, Z1, Z1
@@ -6739,9 +7075,9 @@ loop123:
 	ADDQ      DX, CX
 	SUBQ      $+1, AX
 	CMPQ      AX, $+1
-	JAE       loop123
+	JAE       loop135
 
-done124:
+done136:
 	VZEROUPPER
 	RET
 
@@ -6758,9 +7094,9 @@ TEXT ·UnpairRowsAVX512BF16(SB), NOSPLIT, $0-40
 	ADDQ SI, SI
 	ADDQ SI, SI
 	CMPQ AX, $+1
-	JB   done126
+	JB   done138
 
-loop125:
+loop137:
 	VMOVUPS (BX), Z0
 	VPSLLD  $0x10, Z0, Z1
 	VPSRLD  $0x10, Z0, Z0
@@ -6778,9 +7114,9 @@ loop125:
 	ADDQ    DX, CX
 	SUBQ    $+1, AX
 	CMPQ    AX, $+1
-	JAE     loop125
+	JAE     loop137
 
-done126:
+done138:
 	VZEROUPPER
 	RET
 
@@ -6804,9 +7140,9 @@ TEXT ·PeakDotAVX512BF16(SB), NOSPLIT, $0-8
 	VXORPS Z13, Z13, Z13
 	VXORPS Z14, Z14, Z14
 	CMPQ   AX, $+1
-	JB     done128
+	JB     done140
 
-loop127:
+loop139:
 	BYTE $0x62; BYTE $0xf2; BYTE $0x7e; BYTE $0x48; BYTE $0x52; BYTE $0xc8 // VDPBF16PS Z0, Z0, Z1
 	BYTE $0x62; BYTE $0xf2; BYTE $0x7e; BYTE $0x48; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z0, Z0, Z2
 	BYTE $0x62; BYTE $0xf2; BYTE $0x7e; BYTE $0x48; BYTE $0x52; BYTE $0xd8 // VDPBF16PS Z0, Z0, Z3
@@ -6823,8 +7159,8 @@ loop127:
 	BYTE $0x62; BYTE $0x72; BYTE $0x7e; BYTE $0x48; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z0, Z0, Z14
 	SUBQ      $+1, AX
 	CMPQ      AX, $+1
-	JAE       loop127
+	JAE       loop139
 
-done128:
+done140:
 	VZEROUPPER
 	RET

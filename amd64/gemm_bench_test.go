@@ -11,8 +11,6 @@ import (
 	"github.com/lowbit-go/lowbit/internal/cpufeature/cputest"
 )
 
-type blockFunc = func(rows, k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32)
-
 // BenchmarkPeak runs the loops that products are measured against.
 func BenchmarkPeak(b *testing.B) {
 	for _, f := range []struct {
@@ -23,7 +21,7 @@ func BenchmarkPeak(b *testing.B) {
 	}{
 		{"FMA/AVX2", avx2, amd64.PeakFMAAVX2, 14 * 8},
 		{"FMA/AVX512", cpufeature.AVX512, amd64.PeakFMAAVX512, 14 * 16},
-		{"Dot/AVX512BF16", cpufeature.AVX512 | cpufeature.BF16, amd64.PeakDotAVX512BF16, 14 * 32},
+		{"Dot/AVX512BF16", avx512BF16, amd64.PeakDotAVX512BF16, 14 * 32},
 	} {
 		b.Run(f.name, func(b *testing.B) {
 			cputest.Need(b, f.needs)
@@ -45,7 +43,7 @@ func BenchmarkGemmBlock(b *testing.B) {
 	}{
 		{"AVX2", avx2, 16, 1, amd64.GemmBlockAVX2},
 		{"AVX512", cpufeature.AVX512, 32, 1, amd64.GemmBlockAVX512},
-		{"PairsAVX512BF16", cpufeature.AVX512 | cpufeature.BF16, 32, 2, amd64.GemmBlockPairsAVX512BF16},
+		{"PairsAVX512BF16", avx512BF16, 32, 2, amd64.GemmBlockPairsAVX512BF16},
 	} {
 		for _, k := range []int{16, 64, 128, 256, 512, 1024, 4096} {
 			b.Run(fmt.Sprintf("%s/%d", f.name, k), func(b *testing.B) {

@@ -55,7 +55,7 @@ fresh1:
 
 begin2:
 	TESTQ      BX, BX
-	JZ         prefetched3
+	JZ         none3
 	IMUL3Q     $+0, SI, R9
 	ADDQ       BX, R9
 	PREFETCHT0 (R9)
@@ -71,15 +71,33 @@ begin2:
 	PREFETCHT0 (R9)
 	ADDQ       SI, R9
 
-prefetched3:
+none3:
+	TESTQ      DI, DI
+	JZ         none4
+	IMUL3Q     $+0, R8, R9
+	ADDQ       DI, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+
+none4:
 	MOVQ    k+8(FP), R9
 	MOVQ    CX, R10
 	MOVQ    b+24(FP), R11
 	LDMXCSR 4(SP)
 	CMPQ    R9, $+4
-	JB      done5
+	JB      done6
 
-loop4:
+loop5:
 	VMOVUPS      64(R11), Y12
 	VMOVUPS      96(R11), Y13
 	VBROADCASTSS 64(R10), Y14
@@ -164,13 +182,13 @@ loop4:
 	ADDQ         $+256, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop4
+	JAE          loop5
 
-done5:
+done6:
 	CMPQ R9, $+2
-	JB   done7
+	JB   done8
 
-loop6:
+loop7:
 	VMOVUPS      64(R11), Y12
 	VMOVUPS      96(R11), Y13
 	VBROADCASTSS 64(R10), Y14
@@ -215,13 +233,13 @@ loop6:
 	ADDQ         $+128, R11
 	SUBQ         $+2, R9
 	CMPQ         R9, $+2
-	JAE          loop6
+	JAE          loop7
 
-done7:
+done8:
 	CMPQ R9, $+1
-	JB   done9
+	JB   done10
 
-loop8:
+loop9:
 	VMOVUPS      (R11), Y12
 	VMOVUPS      32(R11), Y13
 	VBROADCASTSS (R10), Y14
@@ -246,12 +264,12 @@ loop8:
 	ADDQ         $+64, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop8
+	JAE          loop9
 
-done9:
+done10:
 	LDMXCSR (SP)
 	TESTQ   BX, BX
-	JNZ     finish10
+	JNZ     finish11
 	VMOVUPS Y0, (DX)
 	VMOVUPS Y1, 32(DX)
 	VMOVUPS Y2, 64(DX)
@@ -264,9 +282,9 @@ done9:
 	VMOVUPS Y9, 288(DX)
 	VMOVUPS Y10, 320(DX)
 	VMOVUPS Y11, 352(DX)
-	JMP     next12
+	JMP     next13
 
-finish10:
+finish11:
 	VBROADCASTSS alpha+80(FP), Y12
 	VXORPS       Y13, Y13, Y13
 	VADDPS       Y13, Y0, Y0
@@ -294,7 +312,7 @@ finish10:
 	VADDPS       Y13, Y11, Y11
 	VMULPS       Y12, Y11, Y11
 	TESTQ        DI, DI
-	JZ           alone11
+	JZ           alone12
 	VBROADCASTSS beta+84(FP), Y12
 	IMUL3Q       $+0, R8, R9
 	ADDQ         DI, R9
@@ -329,7 +347,7 @@ finish10:
 	VADDPS       Y12, Y11, Y11
 	ADDQ         R8, R9
 
-alone11:
+alone12:
 	IMUL3Q  $+0, SI, R9
 	ADDQ    BX, R9
 	VMOVUPS Y0, (R9)
@@ -351,12 +369,12 @@ alone11:
 	VMOVUPS Y11, 32(R9)
 	ADDQ    SI, R9
 
-next12:
+next13:
 	SUBQ    $+6, AX
 	JLE     done
 	MOVB    resume+40(FP), R9
 	TESTB   R9, R9
-	JZ      fresh13
+	JZ      fresh14
 	VMOVUPS 384(DX), Y0
 	VMOVUPS 416(DX), Y1
 	VMOVUPS 448(DX), Y2
@@ -367,9 +385,9 @@ next12:
 	VMOVUPS 608(DX), Y7
 	VMOVUPS 640(DX), Y8
 	VMOVUPS 672(DX), Y9
-	JMP     begin14
+	JMP     begin15
 
-fresh13:
+fresh14:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -381,9 +399,9 @@ fresh13:
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 
-begin14:
+begin15:
 	TESTQ      BX, BX
-	JZ         prefetched15
+	JZ         none16
 	IMUL3Q     $+6, SI, R9
 	ADDQ       BX, R9
 	PREFETCHT0 (R9)
@@ -397,15 +415,31 @@ begin14:
 	PREFETCHT0 (R9)
 	ADDQ       SI, R9
 
-prefetched15:
+none16:
+	TESTQ      DI, DI
+	JZ         none17
+	IMUL3Q     $+6, R8, R9
+	ADDQ       DI, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+
+none17:
 	MOVQ    k+8(FP), R9
 	MOVQ    CX, R10
 	MOVQ    b+24(FP), R11
 	LDMXCSR 4(SP)
 	CMPQ    R9, $+4
-	JB      done17
+	JB      done19
 
-loop16:
+loop18:
 	VMOVUPS      64(R11), Y10
 	VMOVUPS      96(R11), Y11
 	VBROADCASTSS 88(R10), Y12
@@ -478,13 +512,13 @@ loop16:
 	ADDQ         $+256, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop16
+	JAE          loop18
 
-done17:
+done19:
 	CMPQ R9, $+2
-	JB   done19
+	JB   done21
 
-loop18:
+loop20:
 	VMOVUPS      64(R11), Y10
 	VMOVUPS      96(R11), Y11
 	VBROADCASTSS 88(R10), Y12
@@ -523,13 +557,13 @@ loop18:
 	ADDQ         $+128, R11
 	SUBQ         $+2, R9
 	CMPQ         R9, $+2
-	JAE          loop18
+	JAE          loop20
 
-done19:
+done21:
 	CMPQ R9, $+1
-	JB   done21
+	JB   done23
 
-loop20:
+loop22:
 	VMOVUPS      (R11), Y10
 	VMOVUPS      32(R11), Y11
 	VBROADCASTSS 24(R10), Y12
@@ -551,12 +585,12 @@ loop20:
 	ADDQ         $+64, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop20
+	JAE          loop22
 
-done21:
+done23:
 	LDMXCSR (SP)
 	TESTQ   BX, BX
-	JNZ     finish22
+	JNZ     finish24
 	VMOVUPS Y0, 384(DX)
 	VMOVUPS Y1, 416(DX)
 	VMOVUPS Y2, 448(DX)
@@ -567,9 +601,9 @@ done21:
 	VMOVUPS Y7, 608(DX)
 	VMOVUPS Y8, 640(DX)
 	VMOVUPS Y9, 672(DX)
-	JMP     next24
+	JMP     next26
 
-finish22:
+finish24:
 	VBROADCASTSS alpha+80(FP), Y10
 	VXORPS       Y11, Y11, Y11
 	VADDPS       Y11, Y0, Y0
@@ -593,7 +627,7 @@ finish22:
 	VADDPS       Y11, Y9, Y9
 	VMULPS       Y10, Y9, Y9
 	TESTQ        DI, DI
-	JZ           alone23
+	JZ           alone25
 	VBROADCASTSS beta+84(FP), Y10
 	IMUL3Q       $+6, R8, R9
 	ADDQ         DI, R9
@@ -623,7 +657,7 @@ finish22:
 	VADDPS       Y10, Y9, Y9
 	ADDQ         R8, R9
 
-alone23:
+alone25:
 	IMUL3Q  $+6, SI, R9
 	ADDQ    BX, R9
 	VMOVUPS Y0, (R9)
@@ -642,12 +676,12 @@ alone23:
 	VMOVUPS Y9, 32(R9)
 	ADDQ    SI, R9
 
-next24:
+next26:
 	SUBQ    $+5, AX
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh25
+	JZ      fresh27
 	VMOVUPS 704(DX), Y0
 	VMOVUPS 736(DX), Y1
 	VMOVUPS 768(DX), Y2
@@ -658,9 +692,9 @@ next24:
 	VMOVUPS 928(DX), Y7
 	VMOVUPS 960(DX), Y8
 	VMOVUPS 992(DX), Y9
-	JMP     begin26
+	JMP     begin28
 
-fresh25:
+fresh27:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -672,9 +706,9 @@ fresh25:
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 
-begin26:
+begin28:
 	TESTQ      BX, BX
-	JZ         prefetched27
+	JZ         none29
 	IMUL3Q     $+11, SI, AX
 	ADDQ       BX, AX
 	PREFETCHT0 (AX)
@@ -688,14 +722,30 @@ begin26:
 	PREFETCHT0 (AX)
 	ADDQ       SI, AX
 
-prefetched27:
+none29:
+	TESTQ      DI, DI
+	JZ         none30
+	IMUL3Q     $+11, R8, AX
+	ADDQ       DI, AX
+	PREFETCHT0 (AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	ADDQ       R8, AX
+
+none30:
 	MOVQ    k+8(FP), AX
 	MOVQ    b+24(FP), R9
 	LDMXCSR 4(SP)
 	CMPQ    AX, $+4
-	JB      done29
+	JB      done32
 
-loop28:
+loop31:
 	VMOVUPS      64(R9), Y10
 	VMOVUPS      96(R9), Y11
 	VBROADCASTSS 108(CX), Y12
@@ -768,13 +818,13 @@ loop28:
 	ADDQ         $+256, R9
 	SUBQ         $+4, AX
 	CMPQ         AX, $+4
-	JAE          loop28
+	JAE          loop31
 
-done29:
+done32:
 	CMPQ AX, $+2
-	JB   done31
+	JB   done34
 
-loop30:
+loop33:
 	VMOVUPS      64(R9), Y10
 	VMOVUPS      96(R9), Y11
 	VBROADCASTSS 108(CX), Y12
@@ -813,13 +863,13 @@ loop30:
 	ADDQ         $+128, R9
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop30
+	JAE          loop33
 
-done31:
+done34:
 	CMPQ AX, $+1
-	JB   done33
+	JB   done36
 
-loop32:
+loop35:
 	VMOVUPS      (R9), Y10
 	VMOVUPS      32(R9), Y11
 	VBROADCASTSS 44(CX), Y12
@@ -841,12 +891,12 @@ loop32:
 	ADDQ         $+64, R9
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop32
+	JAE          loop35
 
-done33:
+done36:
 	LDMXCSR (SP)
 	TESTQ   BX, BX
-	JNZ     finish34
+	JNZ     finish37
 	VMOVUPS Y0, 704(DX)
 	VMOVUPS Y1, 736(DX)
 	VMOVUPS Y2, 768(DX)
@@ -857,9 +907,9 @@ done33:
 	VMOVUPS Y7, 928(DX)
 	VMOVUPS Y8, 960(DX)
 	VMOVUPS Y9, 992(DX)
-	JMP     next36
+	JMP     next39
 
-finish34:
+finish37:
 	VBROADCASTSS alpha+80(FP), Y10
 	VXORPS       Y11, Y11, Y11
 	VADDPS       Y11, Y0, Y0
@@ -883,7 +933,7 @@ finish34:
 	VADDPS       Y11, Y9, Y9
 	VMULPS       Y10, Y9, Y9
 	TESTQ        DI, DI
-	JZ           alone35
+	JZ           alone38
 	VBROADCASTSS beta+84(FP), Y10
 	IMUL3Q       $+11, R8, AX
 	ADDQ         DI, AX
@@ -913,7 +963,7 @@ finish34:
 	VADDPS       Y10, Y9, Y9
 	ADDQ         R8, AX
 
-alone35:
+alone38:
 	IMUL3Q  $+11, SI, AX
 	ADDQ    BX, AX
 	VMOVUPS Y0, (AX)
@@ -932,7 +982,7 @@ alone35:
 	VMOVUPS Y9, 32(AX)
 	ADDQ    SI, AX
 
-next36:
+next39:
 done:
 	VZEROUPPER
 	RET
@@ -956,7 +1006,7 @@ TEXT ·GemmCornerPairsAVX2(SB), NOSPLIT, $8-80
 	MOVL    R8, 4(SP)
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh37
+	JZ      fresh40
 	VMOVUPS (CX), Y0
 	VMOVUPS 32(CX), Y1
 	VMOVUPS 64(CX), Y2
@@ -965,9 +1015,9 @@ TEXT ·GemmCornerPairsAVX2(SB), NOSPLIT, $8-80
 	VMOVUPS 160(CX), Y5
 	VMOVUPS 192(CX), Y6
 	VMOVUPS 224(CX), Y7
-	JMP     begin38
+	JMP     begin41
 
-fresh37:
+fresh40:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -977,9 +1027,9 @@ fresh37:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 
-begin38:
+begin41:
 	TESTQ      DX, DX
-	JZ         prefetched39
+	JZ         none42
 	IMUL3Q     $+0, BX, R8
 	ADDQ       DX, R8
 	PREFETCHT0 (R8)
@@ -991,15 +1041,29 @@ begin38:
 	PREFETCHT0 (R8)
 	ADDQ       BX, R8
 
-prefetched39:
+none42:
+	TESTQ      SI, SI
+	JZ         none43
+	IMUL3Q     $+0, DI, R8
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	ADDQ       DI, R8
+
+none43:
 	MOVQ    k+0(FP), R8
 	MOVQ    AX, R9
 	MOVQ    b+16(FP), R10
 	LDMXCSR 4(SP)
 	CMPQ    R8, $+4
-	JB      done41
+	JB      done45
 
-loop40:
+loop44:
 	VMOVUPS      64(R10), Y8
 	VMOVUPS      96(R10), Y9
 	VBROADCASTSS 64(R9), Y10
@@ -1060,13 +1124,13 @@ loop40:
 	ADDQ         $+256, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop40
+	JAE          loop44
 
-done41:
+done45:
 	CMPQ R8, $+2
-	JB   done43
+	JB   done47
 
-loop42:
+loop46:
 	VMOVUPS      64(R10), Y8
 	VMOVUPS      96(R10), Y9
 	VBROADCASTSS 64(R9), Y10
@@ -1099,13 +1163,13 @@ loop42:
 	ADDQ         $+128, R10
 	SUBQ         $+2, R8
 	CMPQ         R8, $+2
-	JAE          loop42
+	JAE          loop46
 
-done43:
+done47:
 	CMPQ R8, $+1
-	JB   done45
+	JB   done49
 
-loop44:
+loop48:
 	VMOVUPS      (R10), Y8
 	VMOVUPS      32(R10), Y9
 	VBROADCASTSS (R9), Y10
@@ -1124,12 +1188,12 @@ loop44:
 	ADDQ         $+64, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop44
+	JAE          loop48
 
-done45:
+done49:
 	LDMXCSR (SP)
 	TESTQ   DX, DX
-	JNZ     finish46
+	JNZ     finish50
 	VMOVUPS Y0, (CX)
 	VMOVUPS Y1, 32(CX)
 	VMOVUPS Y2, 64(CX)
@@ -1138,9 +1202,9 @@ done45:
 	VMOVUPS Y5, 160(CX)
 	VMOVUPS Y6, 192(CX)
 	VMOVUPS Y7, 224(CX)
-	JMP     next48
+	JMP     next52
 
-finish46:
+finish50:
 	VBROADCASTSS alpha+72(FP), Y8
 	VXORPS       Y9, Y9, Y9
 	VADDPS       Y9, Y0, Y0
@@ -1160,7 +1224,7 @@ finish46:
 	VADDPS       Y9, Y7, Y7
 	VMULPS       Y8, Y7, Y7
 	TESTQ        SI, SI
-	JZ           alone47
+	JZ           alone51
 	VBROADCASTSS beta+76(FP), Y8
 	IMUL3Q       $+0, DI, R8
 	ADDQ         SI, R8
@@ -1185,7 +1249,7 @@ finish46:
 	VADDPS       Y8, Y7, Y7
 	ADDQ         DI, R8
 
-alone47:
+alone51:
 	IMUL3Q  $+0, BX, R8
 	ADDQ    DX, R8
 	VMOVUPS Y0, (R8)
@@ -1201,10 +1265,10 @@ alone47:
 	VMOVUPS Y7, 32(R8)
 	ADDQ    BX, R8
 
-next48:
+next52:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh49
+	JZ      fresh53
 	VMOVUPS 256(CX), Y0
 	VMOVUPS 288(CX), Y1
 	VMOVUPS 320(CX), Y2
@@ -1213,9 +1277,9 @@ next48:
 	VMOVUPS 416(CX), Y5
 	VMOVUPS 448(CX), Y6
 	VMOVUPS 480(CX), Y7
-	JMP     begin50
+	JMP     begin54
 
-fresh49:
+fresh53:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1225,9 +1289,9 @@ fresh49:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 
-begin50:
+begin54:
 	TESTQ      DX, DX
-	JZ         prefetched51
+	JZ         none55
 	IMUL3Q     $+4, BX, R8
 	ADDQ       DX, R8
 	PREFETCHT0 (R8)
@@ -1239,15 +1303,29 @@ begin50:
 	PREFETCHT0 (R8)
 	ADDQ       BX, R8
 
-prefetched51:
+none55:
+	TESTQ      SI, SI
+	JZ         none56
+	IMUL3Q     $+4, DI, R8
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	ADDQ       DI, R8
+
+none56:
 	MOVQ    k+0(FP), R8
 	MOVQ    AX, R9
 	MOVQ    b+16(FP), R10
 	LDMXCSR 4(SP)
 	CMPQ    R8, $+4
-	JB      done53
+	JB      done58
 
-loop52:
+loop57:
 	VMOVUPS      64(R10), Y8
 	VMOVUPS      96(R10), Y9
 	VBROADCASTSS 80(R9), Y10
@@ -1308,13 +1386,13 @@ loop52:
 	ADDQ         $+256, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop52
+	JAE          loop57
 
-done53:
+done58:
 	CMPQ R8, $+2
-	JB   done55
+	JB   done60
 
-loop54:
+loop59:
 	VMOVUPS      64(R10), Y8
 	VMOVUPS      96(R10), Y9
 	VBROADCASTSS 80(R9), Y10
@@ -1347,13 +1425,13 @@ loop54:
 	ADDQ         $+128, R10
 	SUBQ         $+2, R8
 	CMPQ         R8, $+2
-	JAE          loop54
+	JAE          loop59
 
-done55:
+done60:
 	CMPQ R8, $+1
-	JB   done57
+	JB   done62
 
-loop56:
+loop61:
 	VMOVUPS      (R10), Y8
 	VMOVUPS      32(R10), Y9
 	VBROADCASTSS 16(R9), Y10
@@ -1372,12 +1450,12 @@ loop56:
 	ADDQ         $+64, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop56
+	JAE          loop61
 
-done57:
+done62:
 	LDMXCSR (SP)
 	TESTQ   DX, DX
-	JNZ     finish58
+	JNZ     finish63
 	VMOVUPS Y0, 256(CX)
 	VMOVUPS Y1, 288(CX)
 	VMOVUPS Y2, 320(CX)
@@ -1386,9 +1464,9 @@ done57:
 	VMOVUPS Y5, 416(CX)
 	VMOVUPS Y6, 448(CX)
 	VMOVUPS Y7, 480(CX)
-	JMP     next60
+	JMP     next65
 
-finish58:
+finish63:
 	VBROADCASTSS alpha+72(FP), Y8
 	VXORPS       Y9, Y9, Y9
 	VADDPS       Y9, Y0, Y0
@@ -1408,7 +1486,7 @@ finish58:
 	VADDPS       Y9, Y7, Y7
 	VMULPS       Y8, Y7, Y7
 	TESTQ        SI, SI
-	JZ           alone59
+	JZ           alone64
 	VBROADCASTSS beta+76(FP), Y8
 	IMUL3Q       $+4, DI, R8
 	ADDQ         SI, R8
@@ -1433,7 +1511,7 @@ finish58:
 	VADDPS       Y8, Y7, Y7
 	ADDQ         DI, R8
 
-alone59:
+alone64:
 	IMUL3Q  $+4, BX, R8
 	ADDQ    DX, R8
 	VMOVUPS Y0, (R8)
@@ -1449,10 +1527,10 @@ alone59:
 	VMOVUPS Y7, 32(R8)
 	ADDQ    BX, R8
 
-next60:
+next65:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh61
+	JZ      fresh66
 	VMOVUPS 544(CX), Y0
 	VMOVUPS 608(CX), Y1
 	VMOVUPS 672(CX), Y2
@@ -1461,9 +1539,9 @@ next60:
 	VMOVUPS 864(CX), Y5
 	VMOVUPS 928(CX), Y6
 	VMOVUPS 992(CX), Y7
-	JMP     begin62
+	JMP     begin67
 
-fresh61:
+fresh66:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1473,9 +1551,9 @@ fresh61:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 
-begin62:
+begin67:
 	TESTQ      DX, DX
-	JZ         prefetched63
+	JZ         none68
 	IMUL3Q     $+8, BX, R8
 	ADDQ       DX, R8
 	PREFETCHT0 32(R8)
@@ -1495,14 +1573,36 @@ begin62:
 	PREFETCHT0 32(R8)
 	ADDQ       BX, R8
 
-prefetched63:
+none68:
+	TESTQ      SI, SI
+	JZ         none69
+	IMUL3Q     $+8, DI, R8
+	ADDQ       SI, R8
+	PREFETCHT0 32(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 32(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 32(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 32(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 32(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 32(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 32(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 32(R8)
+	ADDQ       DI, R8
+
+none69:
 	MOVQ    k+0(FP), R8
 	MOVQ    b+16(FP), R9
 	LDMXCSR 4(SP)
 	CMPQ    R8, $+4
-	JB      done65
+	JB      done71
 
-loop64:
+loop70:
 	VMOVUPS      96(R9), Y8
 	VBROADCASTSS 96(AX), Y9
 	VFMADD231PS  Y8, Y9, Y0
@@ -1575,13 +1675,13 @@ loop64:
 	ADDQ         $+256, R9
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop64
+	JAE          loop70
 
-done65:
+done71:
 	CMPQ R8, $+2
-	JB   done67
+	JB   done73
 
-loop66:
+loop72:
 	VMOVUPS      96(R9), Y8
 	VBROADCASTSS 96(AX), Y9
 	VFMADD231PS  Y8, Y9, Y0
@@ -1620,13 +1720,13 @@ loop66:
 	ADDQ         $+128, R9
 	SUBQ         $+2, R8
 	CMPQ         R8, $+2
-	JAE          loop66
+	JAE          loop72
 
-done67:
+done73:
 	CMPQ R8, $+1
-	JB   done69
+	JB   done75
 
-loop68:
+loop74:
 	VMOVUPS      32(R9), Y8
 	VBROADCASTSS 32(AX), Y9
 	VFMADD231PS  Y8, Y9, Y0
@@ -1648,12 +1748,12 @@ loop68:
 	ADDQ         $+64, R9
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop68
+	JAE          loop74
 
-done69:
+done75:
 	LDMXCSR (SP)
 	TESTQ   DX, DX
-	JNZ     finish70
+	JNZ     finish76
 	VMOVUPS Y0, 544(CX)
 	VMOVUPS Y1, 608(CX)
 	VMOVUPS Y2, 672(CX)
@@ -1662,9 +1762,9 @@ done69:
 	VMOVUPS Y5, 864(CX)
 	VMOVUPS Y6, 928(CX)
 	VMOVUPS Y7, 992(CX)
-	JMP     next72
+	JMP     next78
 
-finish70:
+finish76:
 	VBROADCASTSS alpha+72(FP), Y8
 	VXORPS       Y9, Y9, Y9
 	VADDPS       Y9, Y0, Y0
@@ -1684,7 +1784,7 @@ finish70:
 	VADDPS       Y9, Y7, Y7
 	VMULPS       Y8, Y7, Y7
 	TESTQ        SI, SI
-	JZ           alone71
+	JZ           alone77
 	VBROADCASTSS beta+76(FP), Y8
 	IMUL3Q       $+8, DI, AX
 	ADDQ         SI, AX
@@ -1713,7 +1813,7 @@ finish70:
 	VADDPS       Y8, Y7, Y7
 	ADDQ         DI, AX
 
-alone71:
+alone77:
 	IMUL3Q  $+8, BX, AX
 	ADDQ    DX, AX
 	VMOVUPS Y0, 32(AX)
@@ -1733,7 +1833,7 @@ alone71:
 	VMOVUPS Y7, 32(AX)
 	ADDQ    BX, AX
 
-next72:
+next78:
 	VZEROUPPER
 	RET
 
@@ -1757,7 +1857,7 @@ TEXT ·GemmBlockBF16AVX2(SB), NOSPLIT, $8-88
 	MOVL    R9, 4(SP)
 	MOVB    resume+40(FP), R9
 	TESTB   R9, R9
-	JZ      fresh73
+	JZ      fresh79
 	VMOVUPS (DX), Y0
 	VMOVUPS 32(DX), Y1
 	VMOVUPS 64(DX), Y2
@@ -1770,9 +1870,9 @@ TEXT ·GemmBlockBF16AVX2(SB), NOSPLIT, $8-88
 	VMOVUPS 288(DX), Y9
 	VMOVUPS 320(DX), Y10
 	VMOVUPS 352(DX), Y11
-	JMP     begin74
+	JMP     begin80
 
-fresh73:
+fresh79:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1786,9 +1886,9 @@ fresh73:
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
 
-begin74:
+begin80:
 	TESTQ      BX, BX
-	JZ         prefetched75
+	JZ         none81
 	IMUL3Q     $+0, SI, R9
 	ADDQ       BX, R9
 	PREFETCHT0 (R9)
@@ -1804,15 +1904,33 @@ begin74:
 	PREFETCHT0 (R9)
 	ADDQ       SI, R9
 
-prefetched75:
+none81:
+	TESTQ      DI, DI
+	JZ         none82
+	IMUL3Q     $+0, R8, R9
+	ADDQ       DI, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+
+none82:
 	MOVQ    k+8(FP), R9
 	MOVQ    CX, R10
 	MOVQ    b+24(FP), R11
 	LDMXCSR 4(SP)
 	CMPQ    R9, $+4
-	JB      done77
+	JB      done84
 
-loop76:
+loop83:
 	VMOVUPS      64(R11), Y12
 	VMOVUPS      96(R11), Y13
 	VBROADCASTSS 64(R10), Y14
@@ -1897,13 +2015,13 @@ loop76:
 	ADDQ         $+256, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop76
+	JAE          loop83
 
-done77:
+done84:
 	CMPQ R9, $+2
-	JB   done79
+	JB   done86
 
-loop78:
+loop85:
 	VMOVUPS      64(R11), Y12
 	VMOVUPS      96(R11), Y13
 	VBROADCASTSS 64(R10), Y14
@@ -1948,13 +2066,13 @@ loop78:
 	ADDQ         $+128, R11
 	SUBQ         $+2, R9
 	CMPQ         R9, $+2
-	JAE          loop78
+	JAE          loop85
 
-done79:
+done86:
 	CMPQ R9, $+1
-	JB   done81
+	JB   done88
 
-loop80:
+loop87:
 	VMOVUPS      (R11), Y12
 	VMOVUPS      32(R11), Y13
 	VBROADCASTSS (R10), Y14
@@ -1979,12 +2097,12 @@ loop80:
 	ADDQ         $+64, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop80
+	JAE          loop87
 
-done81:
+done88:
 	LDMXCSR (SP)
 	TESTQ   BX, BX
-	JNZ     finish82
+	JNZ     finish89
 	VMOVUPS Y0, (DX)
 	VMOVUPS Y1, 32(DX)
 	VMOVUPS Y2, 64(DX)
@@ -1997,9 +2115,9 @@ done81:
 	VMOVUPS Y9, 288(DX)
 	VMOVUPS Y10, 320(DX)
 	VMOVUPS Y11, 352(DX)
-	JMP     next84
+	JMP     next91
 
-finish82:
+finish89:
 	VBROADCASTSS alpha+80(FP), Y12
 	VXORPS       Y13, Y13, Y13
 	VADDPS       Y13, Y0, Y0
@@ -2027,7 +2145,7 @@ finish82:
 	VADDPS       Y13, Y11, Y11
 	VMULPS       Y12, Y11, Y11
 	TESTQ        DI, DI
-	JZ           alone83
+	JZ           alone90
 	VBROADCASTSS beta+84(FP), Y12
 	IMUL3Q       $+0, R8, R9
 	ADDQ         DI, R9
@@ -2062,7 +2180,7 @@ finish82:
 	VADDPS       Y12, Y11, Y11
 	ADDQ         R8, R9
 
-alone83:
+alone90:
 	VPCMPEQD  Y12, Y12, Y12
 	VPSRLD    $0x11, Y12, Y12
 	VPSRLD    $0x10, Y0, Y13
@@ -2194,12 +2312,12 @@ alone83:
 	VMOVUPS   Y11, 32(R9)
 	ADDQ      SI, R9
 
-next84:
+next91:
 	SUBQ    $+6, AX
 	JLE     done
 	MOVB    resume+40(FP), R9
 	TESTB   R9, R9
-	JZ      fresh85
+	JZ      fresh92
 	VMOVUPS 384(DX), Y0
 	VMOVUPS 416(DX), Y1
 	VMOVUPS 448(DX), Y2
@@ -2210,9 +2328,9 @@ next84:
 	VMOVUPS 608(DX), Y7
 	VMOVUPS 640(DX), Y8
 	VMOVUPS 672(DX), Y9
-	JMP     begin86
+	JMP     begin93
 
-fresh85:
+fresh92:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2224,9 +2342,9 @@ fresh85:
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 
-begin86:
+begin93:
 	TESTQ      BX, BX
-	JZ         prefetched87
+	JZ         none94
 	IMUL3Q     $+6, SI, R9
 	ADDQ       BX, R9
 	PREFETCHT0 (R9)
@@ -2240,15 +2358,31 @@ begin86:
 	PREFETCHT0 (R9)
 	ADDQ       SI, R9
 
-prefetched87:
+none94:
+	TESTQ      DI, DI
+	JZ         none95
+	IMUL3Q     $+6, R8, R9
+	ADDQ       DI, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	ADDQ       R8, R9
+
+none95:
 	MOVQ    k+8(FP), R9
 	MOVQ    CX, R10
 	MOVQ    b+24(FP), R11
 	LDMXCSR 4(SP)
 	CMPQ    R9, $+4
-	JB      done89
+	JB      done97
 
-loop88:
+loop96:
 	VMOVUPS      64(R11), Y10
 	VMOVUPS      96(R11), Y11
 	VBROADCASTSS 88(R10), Y12
@@ -2321,13 +2455,13 @@ loop88:
 	ADDQ         $+256, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop88
+	JAE          loop96
 
-done89:
+done97:
 	CMPQ R9, $+2
-	JB   done91
+	JB   done99
 
-loop90:
+loop98:
 	VMOVUPS      64(R11), Y10
 	VMOVUPS      96(R11), Y11
 	VBROADCASTSS 88(R10), Y12
@@ -2366,13 +2500,13 @@ loop90:
 	ADDQ         $+128, R11
 	SUBQ         $+2, R9
 	CMPQ         R9, $+2
-	JAE          loop90
+	JAE          loop98
 
-done91:
+done99:
 	CMPQ R9, $+1
-	JB   done93
+	JB   done101
 
-loop92:
+loop100:
 	VMOVUPS      (R11), Y10
 	VMOVUPS      32(R11), Y11
 	VBROADCASTSS 24(R10), Y12
@@ -2394,12 +2528,12 @@ loop92:
 	ADDQ         $+64, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop92
+	JAE          loop100
 
-done93:
+done101:
 	LDMXCSR (SP)
 	TESTQ   BX, BX
-	JNZ     finish94
+	JNZ     finish102
 	VMOVUPS Y0, 384(DX)
 	VMOVUPS Y1, 416(DX)
 	VMOVUPS Y2, 448(DX)
@@ -2410,9 +2544,9 @@ done93:
 	VMOVUPS Y7, 608(DX)
 	VMOVUPS Y8, 640(DX)
 	VMOVUPS Y9, 672(DX)
-	JMP     next96
+	JMP     next104
 
-finish94:
+finish102:
 	VBROADCASTSS alpha+80(FP), Y10
 	VXORPS       Y11, Y11, Y11
 	VADDPS       Y11, Y0, Y0
@@ -2436,7 +2570,7 @@ finish94:
 	VADDPS       Y11, Y9, Y9
 	VMULPS       Y10, Y9, Y9
 	TESTQ        DI, DI
-	JZ           alone95
+	JZ           alone103
 	VBROADCASTSS beta+84(FP), Y10
 	IMUL3Q       $+6, R8, R9
 	ADDQ         DI, R9
@@ -2466,7 +2600,7 @@ finish94:
 	VADDPS       Y10, Y9, Y9
 	ADDQ         R8, R9
 
-alone95:
+alone103:
 	VPCMPEQD  Y10, Y10, Y10
 	VPSRLD    $0x11, Y10, Y10
 	VPSRLD    $0x10, Y0, Y11
@@ -2577,12 +2711,12 @@ alone95:
 	VMOVUPS   Y9, 32(R9)
 	ADDQ      SI, R9
 
-next96:
+next104:
 	SUBQ    $+5, AX
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh97
+	JZ      fresh105
 	VMOVUPS 704(DX), Y0
 	VMOVUPS 736(DX), Y1
 	VMOVUPS 768(DX), Y2
@@ -2593,9 +2727,9 @@ next96:
 	VMOVUPS 928(DX), Y7
 	VMOVUPS 960(DX), Y8
 	VMOVUPS 992(DX), Y9
-	JMP     begin98
+	JMP     begin106
 
-fresh97:
+fresh105:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2607,9 +2741,9 @@ fresh97:
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 
-begin98:
+begin106:
 	TESTQ      BX, BX
-	JZ         prefetched99
+	JZ         none107
 	IMUL3Q     $+11, SI, AX
 	ADDQ       BX, AX
 	PREFETCHT0 (AX)
@@ -2623,14 +2757,30 @@ begin98:
 	PREFETCHT0 (AX)
 	ADDQ       SI, AX
 
-prefetched99:
+none107:
+	TESTQ      DI, DI
+	JZ         none108
+	IMUL3Q     $+11, R8, AX
+	ADDQ       DI, AX
+	PREFETCHT0 (AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	ADDQ       R8, AX
+
+none108:
 	MOVQ    k+8(FP), AX
 	MOVQ    b+24(FP), R9
 	LDMXCSR 4(SP)
 	CMPQ    AX, $+4
-	JB      done101
+	JB      done110
 
-loop100:
+loop109:
 	VMOVUPS      64(R9), Y10
 	VMOVUPS      96(R9), Y11
 	VBROADCASTSS 108(CX), Y12
@@ -2703,13 +2853,13 @@ loop100:
 	ADDQ         $+256, R9
 	SUBQ         $+4, AX
 	CMPQ         AX, $+4
-	JAE          loop100
+	JAE          loop109
 
-done101:
+done110:
 	CMPQ AX, $+2
-	JB   done103
+	JB   done112
 
-loop102:
+loop111:
 	VMOVUPS      64(R9), Y10
 	VMOVUPS      96(R9), Y11
 	VBROADCASTSS 108(CX), Y12
@@ -2748,13 +2898,13 @@ loop102:
 	ADDQ         $+128, R9
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop102
+	JAE          loop111
 
-done103:
+done112:
 	CMPQ AX, $+1
-	JB   done105
+	JB   done114
 
-loop104:
+loop113:
 	VMOVUPS      (R9), Y10
 	VMOVUPS      32(R9), Y11
 	VBROADCASTSS 44(CX), Y12
@@ -2776,12 +2926,12 @@ loop104:
 	ADDQ         $+64, R9
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop104
+	JAE          loop113
 
-done105:
+done114:
 	LDMXCSR (SP)
 	TESTQ   BX, BX
-	JNZ     finish106
+	JNZ     finish115
 	VMOVUPS Y0, 704(DX)
 	VMOVUPS Y1, 736(DX)
 	VMOVUPS Y2, 768(DX)
@@ -2792,9 +2942,9 @@ done105:
 	VMOVUPS Y7, 928(DX)
 	VMOVUPS Y8, 960(DX)
 	VMOVUPS Y9, 992(DX)
-	JMP     next108
+	JMP     next117
 
-finish106:
+finish115:
 	VBROADCASTSS alpha+80(FP), Y10
 	VXORPS       Y11, Y11, Y11
 	VADDPS       Y11, Y0, Y0
@@ -2818,7 +2968,7 @@ finish106:
 	VADDPS       Y11, Y9, Y9
 	VMULPS       Y10, Y9, Y9
 	TESTQ        DI, DI
-	JZ           alone107
+	JZ           alone116
 	VBROADCASTSS beta+84(FP), Y10
 	IMUL3Q       $+11, R8, AX
 	ADDQ         DI, AX
@@ -2848,7 +2998,7 @@ finish106:
 	VADDPS       Y10, Y9, Y9
 	ADDQ         R8, AX
 
-alone107:
+alone116:
 	VPCMPEQD  Y10, Y10, Y10
 	VPSRLD    $0x11, Y10, Y10
 	VPSRLD    $0x10, Y0, Y11
@@ -2959,7 +3109,7 @@ alone107:
 	VMOVUPS   Y9, 32(AX)
 	ADDQ      SI, AX
 
-next108:
+next117:
 done:
 	VZEROUPPER
 	RET
@@ -2983,7 +3133,7 @@ TEXT ·GemmCornerBF16AVX2(SB), NOSPLIT, $8-80
 	MOVL    R8, 4(SP)
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh109
+	JZ      fresh118
 	VMOVUPS (CX), Y0
 	VMOVUPS 32(CX), Y1
 	VMOVUPS 64(CX), Y2
@@ -2992,9 +3142,9 @@ TEXT ·GemmCornerBF16AVX2(SB), NOSPLIT, $8-80
 	VMOVUPS 160(CX), Y5
 	VMOVUPS 192(CX), Y6
 	VMOVUPS 224(CX), Y7
-	JMP     begin110
+	JMP     begin119
 
-fresh109:
+fresh118:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -3004,9 +3154,9 @@ fresh109:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 
-begin110:
+begin119:
 	TESTQ      DX, DX
-	JZ         prefetched111
+	JZ         none120
 	IMUL3Q     $+0, BX, R8
 	ADDQ       DX, R8
 	PREFETCHT0 (R8)
@@ -3018,15 +3168,29 @@ begin110:
 	PREFETCHT0 (R8)
 	ADDQ       BX, R8
 
-prefetched111:
+none120:
+	TESTQ      SI, SI
+	JZ         none121
+	IMUL3Q     $+0, DI, R8
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	ADDQ       DI, R8
+
+none121:
 	MOVQ    k+0(FP), R8
 	MOVQ    AX, R9
 	MOVQ    b+16(FP), R10
 	LDMXCSR 4(SP)
 	CMPQ    R8, $+4
-	JB      done113
+	JB      done123
 
-loop112:
+loop122:
 	VMOVUPS      64(R10), Y8
 	VMOVUPS      96(R10), Y9
 	VBROADCASTSS 64(R9), Y10
@@ -3087,13 +3251,13 @@ loop112:
 	ADDQ         $+256, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop112
+	JAE          loop122
 
-done113:
+done123:
 	CMPQ R8, $+2
-	JB   done115
+	JB   done125
 
-loop114:
+loop124:
 	VMOVUPS      64(R10), Y8
 	VMOVUPS      96(R10), Y9
 	VBROADCASTSS 64(R9), Y10
@@ -3126,13 +3290,13 @@ loop114:
 	ADDQ         $+128, R10
 	SUBQ         $+2, R8
 	CMPQ         R8, $+2
-	JAE          loop114
+	JAE          loop124
 
-done115:
+done125:
 	CMPQ R8, $+1
-	JB   done117
+	JB   done127
 
-loop116:
+loop126:
 	VMOVUPS      (R10), Y8
 	VMOVUPS      32(R10), Y9
 	VBROADCASTSS (R9), Y10
@@ -3151,12 +3315,12 @@ loop116:
 	ADDQ         $+64, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop116
+	JAE          loop126
 
-done117:
+done127:
 	LDMXCSR (SP)
 	TESTQ   DX, DX
-	JNZ     finish118
+	JNZ     finish128
 	VMOVUPS Y0, (CX)
 	VMOVUPS Y1, 32(CX)
 	VMOVUPS Y2, 64(CX)
@@ -3165,9 +3329,9 @@ done117:
 	VMOVUPS Y5, 160(CX)
 	VMOVUPS Y6, 192(CX)
 	VMOVUPS Y7, 224(CX)
-	JMP     next120
+	JMP     next130
 
-finish118:
+finish128:
 	VBROADCASTSS alpha+72(FP), Y8
 	VXORPS       Y9, Y9, Y9
 	VADDPS       Y9, Y0, Y0
@@ -3187,7 +3351,7 @@ finish118:
 	VADDPS       Y9, Y7, Y7
 	VMULPS       Y8, Y7, Y7
 	TESTQ        SI, SI
-	JZ           alone119
+	JZ           alone129
 	VBROADCASTSS beta+76(FP), Y8
 	IMUL3Q       $+0, DI, R8
 	ADDQ         SI, R8
@@ -3212,7 +3376,7 @@ finish118:
 	VADDPS       Y8, Y7, Y7
 	ADDQ         DI, R8
 
-alone119:
+alone129:
 	VPCMPEQD  Y8, Y8, Y8
 	VPSRLD    $0x11, Y8, Y8
 	VPSRLD    $0x10, Y0, Y9
@@ -3302,10 +3466,10 @@ alone119:
 	VMOVUPS   Y7, 32(R8)
 	ADDQ      BX, R8
 
-next120:
+next130:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh121
+	JZ      fresh131
 	VMOVUPS 256(CX), Y0
 	VMOVUPS 288(CX), Y1
 	VMOVUPS 320(CX), Y2
@@ -3314,9 +3478,9 @@ next120:
 	VMOVUPS 416(CX), Y5
 	VMOVUPS 448(CX), Y6
 	VMOVUPS 480(CX), Y7
-	JMP     begin122
+	JMP     begin132
 
-fresh121:
+fresh131:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -3326,9 +3490,9 @@ fresh121:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 
-begin122:
+begin132:
 	TESTQ      DX, DX
-	JZ         prefetched123
+	JZ         none133
 	IMUL3Q     $+4, BX, R8
 	ADDQ       DX, R8
 	PREFETCHT0 (R8)
@@ -3340,15 +3504,29 @@ begin122:
 	PREFETCHT0 (R8)
 	ADDQ       BX, R8
 
-prefetched123:
+none133:
+	TESTQ      SI, SI
+	JZ         none134
+	IMUL3Q     $+4, DI, R8
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	ADDQ       DI, R8
+
+none134:
 	MOVQ    k+0(FP), R8
 	MOVQ    AX, R9
 	MOVQ    b+16(FP), R10
 	LDMXCSR 4(SP)
 	CMPQ    R8, $+4
-	JB      done125
+	JB      done136
 
-loop124:
+loop135:
 	VMOVUPS      64(R10), Y8
 	VMOVUPS      96(R10), Y9
 	VBROADCASTSS 80(R9), Y10
@@ -3409,13 +3587,13 @@ loop124:
 	ADDQ         $+256, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop124
+	JAE          loop135
 
-done125:
+done136:
 	CMPQ R8, $+2
-	JB   done127
+	JB   done138
 
-loop126:
+loop137:
 	VMOVUPS      64(R10), Y8
 	VMOVUPS      96(R10), Y9
 	VBROADCASTSS 80(R9), Y10
@@ -3448,13 +3626,13 @@ loop126:
 	ADDQ         $+128, R10
 	SUBQ         $+2, R8
 	CMPQ         R8, $+2
-	JAE          loop126
+	JAE          loop137
 
-done127:
+done138:
 	CMPQ R8, $+1
-	JB   done129
+	JB   done140
 
-loop128:
+loop139:
 	VMOVUPS      (R10), Y8
 	VMOVUPS      32(R10), Y9
 	VBROADCASTSS 16(R9), Y10
@@ -3473,12 +3651,12 @@ loop128:
 	ADDQ         $+64, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop128
+	JAE          loop139
 
-done129:
+done140:
 	LDMXCSR (SP)
 	TESTQ   DX, DX
-	JNZ     finish130
+	JNZ     finish141
 	VMOVUPS Y0, 256(CX)
 	VMOVUPS Y1, 288(CX)
 	VMOVUPS Y2, 320(CX)
@@ -3487,9 +3665,9 @@ done129:
 	VMOVUPS Y5, 416(CX)
 	VMOVUPS Y6, 448(CX)
 	VMOVUPS Y7, 480(CX)
-	JMP     next132
+	JMP     next143
 
-finish130:
+finish141:
 	VBROADCASTSS alpha+72(FP), Y8
 	VXORPS       Y9, Y9, Y9
 	VADDPS       Y9, Y0, Y0
@@ -3509,7 +3687,7 @@ finish130:
 	VADDPS       Y9, Y7, Y7
 	VMULPS       Y8, Y7, Y7
 	TESTQ        SI, SI
-	JZ           alone131
+	JZ           alone142
 	VBROADCASTSS beta+76(FP), Y8
 	IMUL3Q       $+4, DI, R8
 	ADDQ         SI, R8
@@ -3534,7 +3712,7 @@ finish130:
 	VADDPS       Y8, Y7, Y7
 	ADDQ         DI, R8
 
-alone131:
+alone142:
 	VPCMPEQD  Y8, Y8, Y8
 	VPSRLD    $0x11, Y8, Y8
 	VPSRLD    $0x10, Y0, Y9
@@ -3624,10 +3802,10 @@ alone131:
 	VMOVUPS   Y7, 32(R8)
 	ADDQ      BX, R8
 
-next132:
+next143:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh133
+	JZ      fresh144
 	VMOVUPS 544(CX), Y0
 	VMOVUPS 608(CX), Y1
 	VMOVUPS 672(CX), Y2
@@ -3636,9 +3814,9 @@ next132:
 	VMOVUPS 864(CX), Y5
 	VMOVUPS 928(CX), Y6
 	VMOVUPS 992(CX), Y7
-	JMP     begin134
+	JMP     begin145
 
-fresh133:
+fresh144:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -3648,9 +3826,9 @@ fresh133:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 
-begin134:
+begin145:
 	TESTQ      DX, DX
-	JZ         prefetched135
+	JZ         none146
 	IMUL3Q     $+8, BX, R8
 	ADDQ       DX, R8
 	PREFETCHT0 32(R8)
@@ -3670,14 +3848,36 @@ begin134:
 	PREFETCHT0 32(R8)
 	ADDQ       BX, R8
 
-prefetched135:
+none146:
+	TESTQ      SI, SI
+	JZ         none147
+	IMUL3Q     $+8, DI, R8
+	ADDQ       SI, R8
+	PREFETCHT0 32(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 32(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 32(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 32(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 32(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 32(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 32(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 32(R8)
+	ADDQ       DI, R8
+
+none147:
 	MOVQ    k+0(FP), R8
 	MOVQ    b+16(FP), R9
 	LDMXCSR 4(SP)
 	CMPQ    R8, $+4
-	JB      done137
+	JB      done149
 
-loop136:
+loop148:
 	VMOVUPS      96(R9), Y8
 	VBROADCASTSS 96(AX), Y9
 	VFMADD231PS  Y8, Y9, Y0
@@ -3750,13 +3950,13 @@ loop136:
 	ADDQ         $+256, R9
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop136
+	JAE          loop148
 
-done137:
+done149:
 	CMPQ R8, $+2
-	JB   done139
+	JB   done151
 
-loop138:
+loop150:
 	VMOVUPS      96(R9), Y8
 	VBROADCASTSS 96(AX), Y9
 	VFMADD231PS  Y8, Y9, Y0
@@ -3795,13 +3995,13 @@ loop138:
 	ADDQ         $+128, R9
 	SUBQ         $+2, R8
 	CMPQ         R8, $+2
-	JAE          loop138
+	JAE          loop150
 
-done139:
+done151:
 	CMPQ R8, $+1
-	JB   done141
+	JB   done153
 
-loop140:
+loop152:
 	VMOVUPS      32(R9), Y8
 	VBROADCASTSS 32(AX), Y9
 	VFMADD231PS  Y8, Y9, Y0
@@ -3823,12 +4023,12 @@ loop140:
 	ADDQ         $+64, R9
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop140
+	JAE          loop152
 
-done141:
+done153:
 	LDMXCSR (SP)
 	TESTQ   DX, DX
-	JNZ     finish142
+	JNZ     finish154
 	VMOVUPS Y0, 544(CX)
 	VMOVUPS Y1, 608(CX)
 	VMOVUPS Y2, 672(CX)
@@ -3837,9 +4037,9 @@ done141:
 	VMOVUPS Y5, 864(CX)
 	VMOVUPS Y6, 928(CX)
 	VMOVUPS Y7, 992(CX)
-	JMP     next144
+	JMP     next156
 
-finish142:
+finish154:
 	VBROADCASTSS alpha+72(FP), Y8
 	VXORPS       Y9, Y9, Y9
 	VADDPS       Y9, Y0, Y0
@@ -3859,7 +4059,7 @@ finish142:
 	VADDPS       Y9, Y7, Y7
 	VMULPS       Y8, Y7, Y7
 	TESTQ        SI, SI
-	JZ           alone143
+	JZ           alone155
 	VBROADCASTSS beta+76(FP), Y8
 	IMUL3Q       $+8, DI, AX
 	ADDQ         SI, AX
@@ -3888,7 +4088,7 @@ finish142:
 	VADDPS       Y8, Y7, Y7
 	ADDQ         DI, AX
 
-alone143:
+alone155:
 	VPCMPEQD  Y8, Y8, Y8
 	VPSRLD    $0x11, Y8, Y8
 	VPSRLD    $0x10, Y0, Y9
@@ -3982,7 +4182,7 @@ alone143:
 	VMOVUPS   Y7, 32(AX)
 	ADDQ      BX, AX
 
-next144:
+next156:
 	VZEROUPPER
 	RET
 
@@ -4001,9 +4201,9 @@ TEXT ·NormalizeBlockBF16AVX2(SB), NOSPLIT, $0-36
 	VPSRLD       $0x11, Y3, Y3
 	MOVQ         $+16, BX
 	CMPQ         BX, $+1
-	JB           done146
+	JB           done158
 
-loop145:
+loop157:
 	VMULPS    (CX), Y0, Y4
 	VMULPS    Y1, Y4, Y4
 	VDIVPS    Y2, Y4, Y4
@@ -4034,9 +4234,9 @@ loop145:
 	ADDQ      $+64, AX
 	SUBQ      $+1, BX
 	CMPQ      BX, $+1
-	JAE       loop145
+	JAE       loop157
 
-done146:
+done158:
 	VZEROUPPER
 	RET
 
@@ -4267,9 +4467,9 @@ TEXT ·WidenRowsAVX2(SB), NOSPLIT, $0-40
 	MOVQ sStride+32(FP), SI
 	ADDQ SI, SI
 	CMPQ AX, $+1
-	JB   done148
+	JB   done160
 
-loop147:
+loop159:
 	VPMOVZXWD (BX), Y0
 	VPSLLD    $0x10, Y0, Y0
 	VMOVUPS   Y0, (CX)
@@ -4280,9 +4480,9 @@ loop147:
 	ADDQ      DX, CX
 	SUBQ      $+1, AX
 	CMPQ      AX, $+1
-	JAE       loop147
+	JAE       loop159
 
-done148:
+done160:
 	VZEROUPPER
 	RET
 
@@ -4298,9 +4498,9 @@ TEXT ·NarrowRowsAVX2(SB), NOSPLIT, $0-40
 	ADDQ SI, SI
 	ADDQ SI, SI
 	CMPQ AX, $+1
-	JB   done150
+	JB   done162
 
-loop149:
+loop161:
 	VPCMPEQD  Y0, Y0, Y0
 	VPSRLD    $0x11, Y0, Y0
 	VMOVUPS   (BX), Y1
@@ -4332,8 +4532,8 @@ loop149:
 	ADDQ      DX, CX
 	SUBQ      $+1, AX
 	CMPQ      AX, $+1
-	JAE       loop149
+	JAE       loop161
 
-done150:
+done162:
 	VZEROUPPER
 	RET

@@ -79,7 +79,7 @@ fresh1:
 
 begin2:
 	TESTQ      BX, BX
-	JZ         prefetched3
+	JZ         none3
 	IMUL3Q     $+0, SI, R9
 	ADDQ       BX, R9
 	PREFETCHT0 (R9)
@@ -119,15 +119,57 @@ begin2:
 	PREFETCHT0 64(R9)
 	ADDQ       SI, R9
 
-prefetched3:
+none3:
+	TESTQ      DI, DI
+	JZ         none4
+	IMUL3Q     $+0, R8, R9
+	ADDQ       DI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+
+none4:
 	MOVQ    k+8(FP), R9
 	MOVQ    CX, R10
 	MOVQ    b+24(FP), R11
 	LDMXCSR 4(SP)
 	CMPQ    R9, $+4
-	JB      done5
+	JB      done6
 
-loop4:
+loop5:
 	VMOVUPS      128(R11), Z24
 	VMOVUPS      192(R11), Z25
 	VBROADCASTSS 128(R10), Z26
@@ -284,13 +326,13 @@ loop4:
 	ADDQ         $+512, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop4
+	JAE          loop5
 
-done5:
+done6:
 	CMPQ R9, $+2
-	JB   done7
+	JB   done8
 
-loop6:
+loop7:
 	VMOVUPS      128(R11), Z24
 	VMOVUPS      192(R11), Z25
 	VBROADCASTSS 128(R10), Z26
@@ -371,13 +413,13 @@ loop6:
 	ADDQ         $+256, R11
 	SUBQ         $+2, R9
 	CMPQ         R9, $+2
-	JAE          loop6
+	JAE          loop7
 
-done7:
+done8:
 	CMPQ R9, $+1
-	JB   done9
+	JB   done10
 
-loop8:
+loop9:
 	VMOVUPS      (R11), Z24
 	VMOVUPS      64(R11), Z25
 	VBROADCASTSS (R10), Z26
@@ -420,12 +462,12 @@ loop8:
 	ADDQ         $+128, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop8
+	JAE          loop9
 
-done9:
+done10:
 	LDMXCSR (SP)
 	TESTQ   BX, BX
-	JNZ     finish10
+	JNZ     finish11
 	VMOVUPS Z0, (DX)
 	VMOVUPS Z1, 64(DX)
 	VMOVUPS Z2, 128(DX)
@@ -450,9 +492,9 @@ done9:
 	VMOVUPS Z21, 1344(DX)
 	VMOVUPS Z22, 1408(DX)
 	VMOVUPS Z23, 1472(DX)
-	JMP     next12
+	JMP     next13
 
-finish10:
+finish11:
 	VBROADCASTSS alpha+80(FP), Z24
 	VXORPS       Z25, Z25, Z25
 	VADDPS       Z25, Z0, Z0
@@ -504,7 +546,7 @@ finish10:
 	VADDPS       Z25, Z23, Z23
 	VMULPS       Z24, Z23, Z23
 	TESTQ        DI, DI
-	JZ           alone11
+	JZ           alone12
 	VBROADCASTSS beta+84(FP), Z24
 	IMUL3Q       $+0, R8, R9
 	ADDQ         DI, R9
@@ -569,7 +611,7 @@ finish10:
 	VADDPS       Z24, Z23, Z23
 	ADDQ         R8, R9
 
-alone11:
+alone12:
 	IMUL3Q  $+0, SI, R9
 	ADDQ    BX, R9
 	VMOVUPS Z0, (R9)
@@ -609,12 +651,12 @@ alone11:
 	VMOVUPS Z23, 64(R9)
 	ADDQ    SI, R9
 
-next12:
+next13:
 	SUBQ    $+12, AX
 	JLE     done
 	MOVB    resume+40(FP), R9
 	TESTB   R9, R9
-	JZ      fresh13
+	JZ      fresh14
 	VMOVUPS 1536(DX), Z0
 	VMOVUPS 1600(DX), Z1
 	VMOVUPS 1664(DX), Z2
@@ -635,9 +677,9 @@ next12:
 	VMOVUPS 2624(DX), Z17
 	VMOVUPS 2688(DX), Z18
 	VMOVUPS 2752(DX), Z19
-	JMP     begin14
+	JMP     begin15
 
-fresh13:
+fresh14:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -659,9 +701,9 @@ fresh13:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin14:
+begin15:
 	TESTQ      BX, BX
-	JZ         prefetched15
+	JZ         none16
 	IMUL3Q     $+12, SI, R9
 	ADDQ       BX, R9
 	PREFETCHT0 (R9)
@@ -695,15 +737,51 @@ begin14:
 	PREFETCHT0 64(R9)
 	ADDQ       SI, R9
 
-prefetched15:
+none16:
+	TESTQ      DI, DI
+	JZ         none17
+	IMUL3Q     $+12, R8, R9
+	ADDQ       DI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+
+none17:
 	MOVQ    k+8(FP), R9
 	MOVQ    CX, R10
 	MOVQ    b+24(FP), R11
 	LDMXCSR 4(SP)
 	CMPQ    R9, $+4
-	JB      done17
+	JB      done19
 
-loop16:
+loop18:
 	VMOVUPS      128(R11), Z20
 	VMOVUPS      192(R11), Z21
 	VBROADCASTSS 176(R10), Z22
@@ -836,13 +914,13 @@ loop16:
 	ADDQ         $+512, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop16
+	JAE          loop18
 
-done17:
+done19:
 	CMPQ R9, $+2
-	JB   done19
+	JB   done21
 
-loop18:
+loop20:
 	VMOVUPS      128(R11), Z20
 	VMOVUPS      192(R11), Z21
 	VBROADCASTSS 176(R10), Z22
@@ -911,13 +989,13 @@ loop18:
 	ADDQ         $+256, R11
 	SUBQ         $+2, R9
 	CMPQ         R9, $+2
-	JAE          loop18
+	JAE          loop20
 
-done19:
+done21:
 	CMPQ R9, $+1
-	JB   done21
+	JB   done23
 
-loop20:
+loop22:
 	VMOVUPS      (R11), Z20
 	VMOVUPS      64(R11), Z21
 	VBROADCASTSS 48(R10), Z22
@@ -954,12 +1032,12 @@ loop20:
 	ADDQ         $+128, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop20
+	JAE          loop22
 
-done21:
+done23:
 	LDMXCSR (SP)
 	TESTQ   BX, BX
-	JNZ     finish22
+	JNZ     finish24
 	VMOVUPS Z0, 1536(DX)
 	VMOVUPS Z1, 1600(DX)
 	VMOVUPS Z2, 1664(DX)
@@ -980,9 +1058,9 @@ done21:
 	VMOVUPS Z17, 2624(DX)
 	VMOVUPS Z18, 2688(DX)
 	VMOVUPS Z19, 2752(DX)
-	JMP     next24
+	JMP     next26
 
-finish22:
+finish24:
 	VBROADCASTSS alpha+80(FP), Z20
 	VXORPS       Z21, Z21, Z21
 	VADDPS       Z21, Z0, Z0
@@ -1026,7 +1104,7 @@ finish22:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DI, DI
-	JZ           alone23
+	JZ           alone25
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+12, R8, R9
 	ADDQ         DI, R9
@@ -1081,7 +1159,7 @@ finish22:
 	VADDPS       Z20, Z19, Z19
 	ADDQ         R8, R9
 
-alone23:
+alone25:
 	IMUL3Q  $+12, SI, R9
 	ADDQ    BX, R9
 	VMOVUPS Z0, (R9)
@@ -1115,12 +1193,12 @@ alone23:
 	VMOVUPS Z19, 64(R9)
 	ADDQ    SI, R9
 
-next24:
+next26:
 	SUBQ    $+10, AX
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh25
+	JZ      fresh27
 	VMOVUPS 2816(DX), Z0
 	VMOVUPS 2880(DX), Z1
 	VMOVUPS 2944(DX), Z2
@@ -1141,9 +1219,9 @@ next24:
 	VMOVUPS 3904(DX), Z17
 	VMOVUPS 3968(DX), Z18
 	VMOVUPS 4032(DX), Z19
-	JMP     begin26
+	JMP     begin28
 
-fresh25:
+fresh27:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -1165,9 +1243,9 @@ fresh25:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin26:
+begin28:
 	TESTQ      BX, BX
-	JZ         prefetched27
+	JZ         none29
 	IMUL3Q     $+22, SI, AX
 	ADDQ       BX, AX
 	PREFETCHT0 (AX)
@@ -1201,14 +1279,50 @@ begin26:
 	PREFETCHT0 64(AX)
 	ADDQ       SI, AX
 
-prefetched27:
+none29:
+	TESTQ      DI, DI
+	JZ         none30
+	IMUL3Q     $+22, R8, AX
+	ADDQ       DI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+
+none30:
 	MOVQ    k+8(FP), AX
 	MOVQ    b+24(FP), R9
 	LDMXCSR 4(SP)
 	CMPQ    AX, $+4
-	JB      done29
+	JB      done32
 
-loop28:
+loop31:
 	VMOVUPS      128(R9), Z20
 	VMOVUPS      192(R9), Z21
 	VBROADCASTSS 216(CX), Z22
@@ -1341,13 +1455,13 @@ loop28:
 	ADDQ         $+512, R9
 	SUBQ         $+4, AX
 	CMPQ         AX, $+4
-	JAE          loop28
+	JAE          loop31
 
-done29:
+done32:
 	CMPQ AX, $+2
-	JB   done31
+	JB   done34
 
-loop30:
+loop33:
 	VMOVUPS      128(R9), Z20
 	VMOVUPS      192(R9), Z21
 	VBROADCASTSS 216(CX), Z22
@@ -1416,13 +1530,13 @@ loop30:
 	ADDQ         $+256, R9
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop30
+	JAE          loop33
 
-done31:
+done34:
 	CMPQ AX, $+1
-	JB   done33
+	JB   done36
 
-loop32:
+loop35:
 	VMOVUPS      (R9), Z20
 	VMOVUPS      64(R9), Z21
 	VBROADCASTSS 88(CX), Z22
@@ -1459,12 +1573,12 @@ loop32:
 	ADDQ         $+128, R9
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop32
+	JAE          loop35
 
-done33:
+done36:
 	LDMXCSR (SP)
 	TESTQ   BX, BX
-	JNZ     finish34
+	JNZ     finish37
 	VMOVUPS Z0, 2816(DX)
 	VMOVUPS Z1, 2880(DX)
 	VMOVUPS Z2, 2944(DX)
@@ -1485,9 +1599,9 @@ done33:
 	VMOVUPS Z17, 3904(DX)
 	VMOVUPS Z18, 3968(DX)
 	VMOVUPS Z19, 4032(DX)
-	JMP     next36
+	JMP     next39
 
-finish34:
+finish37:
 	VBROADCASTSS alpha+80(FP), Z20
 	VXORPS       Z21, Z21, Z21
 	VADDPS       Z21, Z0, Z0
@@ -1531,7 +1645,7 @@ finish34:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DI, DI
-	JZ           alone35
+	JZ           alone38
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+22, R8, AX
 	ADDQ         DI, AX
@@ -1586,7 +1700,7 @@ finish34:
 	VADDPS       Z20, Z19, Z19
 	ADDQ         R8, AX
 
-alone35:
+alone38:
 	IMUL3Q  $+22, SI, AX
 	ADDQ    BX, AX
 	VMOVUPS Z0, (AX)
@@ -1620,7 +1734,7 @@ alone35:
 	VMOVUPS Z19, 64(AX)
 	ADDQ    SI, AX
 
-next36:
+next39:
 done:
 	VZEROUPPER
 	RET
@@ -1644,7 +1758,7 @@ TEXT ·GemmCornerPairsAVX512(SB), NOSPLIT, $8-80
 	MOVL    R8, 4(SP)
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh37
+	JZ      fresh40
 	VMOVUPS (CX), Z0
 	VMOVUPS 64(CX), Z1
 	VMOVUPS 128(CX), Z2
@@ -1661,9 +1775,9 @@ TEXT ·GemmCornerPairsAVX512(SB), NOSPLIT, $8-80
 	VMOVUPS 832(CX), Z13
 	VMOVUPS 896(CX), Z14
 	VMOVUPS 960(CX), Z15
-	JMP     begin38
+	JMP     begin41
 
-fresh37:
+fresh40:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -1681,9 +1795,9 @@ fresh37:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin38:
+begin41:
 	TESTQ      DX, DX
-	JZ         prefetched39
+	JZ         none42
 	IMUL3Q     $+0, BX, R8
 	ADDQ       DX, R8
 	PREFETCHT0 (R8)
@@ -1711,15 +1825,45 @@ begin38:
 	PREFETCHT0 64(R8)
 	ADDQ       BX, R8
 
-prefetched39:
+none42:
+	TESTQ      SI, SI
+	JZ         none43
+	IMUL3Q     $+0, DI, R8
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+
+none43:
 	MOVQ    k+0(FP), R8
 	MOVQ    AX, R9
 	MOVQ    b+16(FP), R10
 	LDMXCSR 4(SP)
 	CMPQ    R8, $+4
-	JB      done41
+	JB      done45
 
-loop40:
+loop44:
 	VMOVUPS      128(R10), Z16
 	VMOVUPS      192(R10), Z17
 	VBROADCASTSS 128(R9), Z18
@@ -1828,13 +1972,13 @@ loop40:
 	ADDQ         $+512, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop40
+	JAE          loop44
 
-done41:
+done45:
 	CMPQ R8, $+2
-	JB   done43
+	JB   done47
 
-loop42:
+loop46:
 	VMOVUPS      128(R10), Z16
 	VMOVUPS      192(R10), Z17
 	VBROADCASTSS 128(R9), Z18
@@ -1891,13 +2035,13 @@ loop42:
 	ADDQ         $+256, R10
 	SUBQ         $+2, R8
 	CMPQ         R8, $+2
-	JAE          loop42
+	JAE          loop46
 
-done43:
+done47:
 	CMPQ R8, $+1
-	JB   done45
+	JB   done49
 
-loop44:
+loop48:
 	VMOVUPS      (R10), Z16
 	VMOVUPS      64(R10), Z17
 	VBROADCASTSS (R9), Z18
@@ -1928,12 +2072,12 @@ loop44:
 	ADDQ         $+128, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop44
+	JAE          loop48
 
-done45:
+done49:
 	LDMXCSR (SP)
 	TESTQ   DX, DX
-	JNZ     finish46
+	JNZ     finish50
 	VMOVUPS Z0, (CX)
 	VMOVUPS Z1, 64(CX)
 	VMOVUPS Z2, 128(CX)
@@ -1950,9 +2094,9 @@ done45:
 	VMOVUPS Z13, 832(CX)
 	VMOVUPS Z14, 896(CX)
 	VMOVUPS Z15, 960(CX)
-	JMP     next48
+	JMP     next52
 
-finish46:
+finish50:
 	VBROADCASTSS alpha+72(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
@@ -1988,7 +2132,7 @@ finish46:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        SI, SI
-	JZ           alone47
+	JZ           alone51
 	VBROADCASTSS beta+76(FP), Z16
 	IMUL3Q       $+0, DI, R8
 	ADDQ         SI, R8
@@ -2033,7 +2177,7 @@ finish46:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         DI, R8
 
-alone47:
+alone51:
 	IMUL3Q  $+0, BX, R8
 	ADDQ    DX, R8
 	VMOVUPS Z0, (R8)
@@ -2061,10 +2205,10 @@ alone47:
 	VMOVUPS Z15, 64(R8)
 	ADDQ    BX, R8
 
-next48:
+next52:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh49
+	JZ      fresh53
 	VMOVUPS 1024(CX), Z0
 	VMOVUPS 1088(CX), Z1
 	VMOVUPS 1152(CX), Z2
@@ -2081,9 +2225,9 @@ next48:
 	VMOVUPS 1856(CX), Z13
 	VMOVUPS 1920(CX), Z14
 	VMOVUPS 1984(CX), Z15
-	JMP     begin50
+	JMP     begin54
 
-fresh49:
+fresh53:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -2101,9 +2245,9 @@ fresh49:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin50:
+begin54:
 	TESTQ      DX, DX
-	JZ         prefetched51
+	JZ         none55
 	IMUL3Q     $+8, BX, R8
 	ADDQ       DX, R8
 	PREFETCHT0 (R8)
@@ -2131,15 +2275,45 @@ begin50:
 	PREFETCHT0 64(R8)
 	ADDQ       BX, R8
 
-prefetched51:
+none55:
+	TESTQ      SI, SI
+	JZ         none56
+	IMUL3Q     $+8, DI, R8
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+
+none56:
 	MOVQ    k+0(FP), R8
 	MOVQ    AX, R9
 	MOVQ    b+16(FP), R10
 	LDMXCSR 4(SP)
 	CMPQ    R8, $+4
-	JB      done53
+	JB      done58
 
-loop52:
+loop57:
 	VMOVUPS      128(R10), Z16
 	VMOVUPS      192(R10), Z17
 	VBROADCASTSS 160(R9), Z18
@@ -2248,13 +2422,13 @@ loop52:
 	ADDQ         $+512, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop52
+	JAE          loop57
 
-done53:
+done58:
 	CMPQ R8, $+2
-	JB   done55
+	JB   done60
 
-loop54:
+loop59:
 	VMOVUPS      128(R10), Z16
 	VMOVUPS      192(R10), Z17
 	VBROADCASTSS 160(R9), Z18
@@ -2311,13 +2485,13 @@ loop54:
 	ADDQ         $+256, R10
 	SUBQ         $+2, R8
 	CMPQ         R8, $+2
-	JAE          loop54
+	JAE          loop59
 
-done55:
+done60:
 	CMPQ R8, $+1
-	JB   done57
+	JB   done62
 
-loop56:
+loop61:
 	VMOVUPS      (R10), Z16
 	VMOVUPS      64(R10), Z17
 	VBROADCASTSS 32(R9), Z18
@@ -2348,12 +2522,12 @@ loop56:
 	ADDQ         $+128, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop56
+	JAE          loop61
 
-done57:
+done62:
 	LDMXCSR (SP)
 	TESTQ   DX, DX
-	JNZ     finish58
+	JNZ     finish63
 	VMOVUPS Z0, 1024(CX)
 	VMOVUPS Z1, 1088(CX)
 	VMOVUPS Z2, 1152(CX)
@@ -2370,9 +2544,9 @@ done57:
 	VMOVUPS Z13, 1856(CX)
 	VMOVUPS Z14, 1920(CX)
 	VMOVUPS Z15, 1984(CX)
-	JMP     next60
+	JMP     next65
 
-finish58:
+finish63:
 	VBROADCASTSS alpha+72(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
@@ -2408,7 +2582,7 @@ finish58:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        SI, SI
-	JZ           alone59
+	JZ           alone64
 	VBROADCASTSS beta+76(FP), Z16
 	IMUL3Q       $+8, DI, R8
 	ADDQ         SI, R8
@@ -2453,7 +2627,7 @@ finish58:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         DI, R8
 
-alone59:
+alone64:
 	IMUL3Q  $+8, BX, R8
 	ADDQ    DX, R8
 	VMOVUPS Z0, (R8)
@@ -2481,10 +2655,10 @@ alone59:
 	VMOVUPS Z15, 64(R8)
 	ADDQ    BX, R8
 
-next60:
+next65:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh61
+	JZ      fresh66
 	VMOVUPS 2112(CX), Z0
 	VMOVUPS 2240(CX), Z1
 	VMOVUPS 2368(CX), Z2
@@ -2501,9 +2675,9 @@ next60:
 	VMOVUPS 3776(CX), Z13
 	VMOVUPS 3904(CX), Z14
 	VMOVUPS 4032(CX), Z15
-	JMP     begin62
+	JMP     begin67
 
-fresh61:
+fresh66:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -2521,9 +2695,9 @@ fresh61:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin62:
+begin67:
 	TESTQ      DX, DX
-	JZ         prefetched63
+	JZ         none68
 	IMUL3Q     $+16, BX, R8
 	ADDQ       DX, R8
 	PREFETCHT0 64(R8)
@@ -2559,14 +2733,52 @@ begin62:
 	PREFETCHT0 64(R8)
 	ADDQ       BX, R8
 
-prefetched63:
+none68:
+	TESTQ      SI, SI
+	JZ         none69
+	IMUL3Q     $+16, DI, R8
+	ADDQ       SI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+
+none69:
 	MOVQ    k+0(FP), R8
 	MOVQ    b+16(FP), R9
 	LDMXCSR 4(SP)
 	CMPQ    R8, $+4
-	JB      done65
+	JB      done71
 
-loop64:
+loop70:
 	VMOVUPS      192(R9), Z16
 	VBROADCASTSS 192(AX), Z17
 	VFMADD231PS  Z16, Z17, Z0
@@ -2703,13 +2915,13 @@ loop64:
 	ADDQ         $+512, R9
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop64
+	JAE          loop70
 
-done65:
+done71:
 	CMPQ R8, $+2
-	JB   done67
+	JB   done73
 
-loop66:
+loop72:
 	VMOVUPS      192(R9), Z16
 	VBROADCASTSS 192(AX), Z17
 	VFMADD231PS  Z16, Z17, Z0
@@ -2780,13 +2992,13 @@ loop66:
 	ADDQ         $+256, R9
 	SUBQ         $+2, R8
 	CMPQ         R8, $+2
-	JAE          loop66
+	JAE          loop72
 
-done67:
+done73:
 	CMPQ R8, $+1
-	JB   done69
+	JB   done75
 
-loop68:
+loop74:
 	VMOVUPS      64(R9), Z16
 	VBROADCASTSS 64(AX), Z17
 	VFMADD231PS  Z16, Z17, Z0
@@ -2824,12 +3036,12 @@ loop68:
 	ADDQ         $+128, R9
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop68
+	JAE          loop74
 
-done69:
+done75:
 	LDMXCSR (SP)
 	TESTQ   DX, DX
-	JNZ     finish70
+	JNZ     finish76
 	VMOVUPS Z0, 2112(CX)
 	VMOVUPS Z1, 2240(CX)
 	VMOVUPS Z2, 2368(CX)
@@ -2846,9 +3058,9 @@ done69:
 	VMOVUPS Z13, 3776(CX)
 	VMOVUPS Z14, 3904(CX)
 	VMOVUPS Z15, 4032(CX)
-	JMP     next72
+	JMP     next78
 
-finish70:
+finish76:
 	VBROADCASTSS alpha+72(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
@@ -2884,7 +3096,7 @@ finish70:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        SI, SI
-	JZ           alone71
+	JZ           alone77
 	VBROADCASTSS beta+76(FP), Z16
 	IMUL3Q       $+16, DI, AX
 	ADDQ         SI, AX
@@ -2937,7 +3149,7 @@ finish70:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         DI, AX
 
-alone71:
+alone77:
 	IMUL3Q  $+16, BX, AX
 	ADDQ    DX, AX
 	VMOVUPS Z0, 64(AX)
@@ -2973,7 +3185,7 @@ alone71:
 	VMOVUPS Z15, 64(AX)
 	ADDQ    BX, AX
 
-next72:
+next78:
 	VZEROUPPER
 	RET
 
@@ -2997,7 +3209,7 @@ TEXT ·GemmBlockBF16AVX512(SB), NOSPLIT, $8-88
 	MOVL    R9, 4(SP)
 	MOVB    resume+40(FP), R9
 	TESTB   R9, R9
-	JZ      fresh73
+	JZ      fresh79
 	VMOVUPS (DX), Z0
 	VMOVUPS 64(DX), Z1
 	VMOVUPS 128(DX), Z2
@@ -3022,9 +3234,9 @@ TEXT ·GemmBlockBF16AVX512(SB), NOSPLIT, $8-88
 	VMOVUPS 1344(DX), Z21
 	VMOVUPS 1408(DX), Z22
 	VMOVUPS 1472(DX), Z23
-	JMP     begin74
+	JMP     begin80
 
-fresh73:
+fresh79:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -3050,9 +3262,9 @@ fresh73:
 	VXORPS Z22, Z22, Z22
 	VXORPS Z23, Z23, Z23
 
-begin74:
+begin80:
 	TESTQ      BX, BX
-	JZ         prefetched75
+	JZ         none81
 	IMUL3Q     $+0, SI, R9
 	ADDQ       BX, R9
 	PREFETCHT0 (R9)
@@ -3092,15 +3304,57 @@ begin74:
 	PREFETCHT0 64(R9)
 	ADDQ       SI, R9
 
-prefetched75:
+none81:
+	TESTQ      DI, DI
+	JZ         none82
+	IMUL3Q     $+0, R8, R9
+	ADDQ       DI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+
+none82:
 	MOVQ    k+8(FP), R9
 	MOVQ    CX, R10
 	MOVQ    b+24(FP), R11
 	LDMXCSR 4(SP)
 	CMPQ    R9, $+4
-	JB      done77
+	JB      done84
 
-loop76:
+loop83:
 	VMOVUPS      128(R11), Z24
 	VMOVUPS      192(R11), Z25
 	VBROADCASTSS 128(R10), Z26
@@ -3257,13 +3511,13 @@ loop76:
 	ADDQ         $+512, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop76
+	JAE          loop83
 
-done77:
+done84:
 	CMPQ R9, $+2
-	JB   done79
+	JB   done86
 
-loop78:
+loop85:
 	VMOVUPS      128(R11), Z24
 	VMOVUPS      192(R11), Z25
 	VBROADCASTSS 128(R10), Z26
@@ -3344,13 +3598,13 @@ loop78:
 	ADDQ         $+256, R11
 	SUBQ         $+2, R9
 	CMPQ         R9, $+2
-	JAE          loop78
+	JAE          loop85
 
-done79:
+done86:
 	CMPQ R9, $+1
-	JB   done81
+	JB   done88
 
-loop80:
+loop87:
 	VMOVUPS      (R11), Z24
 	VMOVUPS      64(R11), Z25
 	VBROADCASTSS (R10), Z26
@@ -3393,12 +3647,12 @@ loop80:
 	ADDQ         $+128, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop80
+	JAE          loop87
 
-done81:
+done88:
 	LDMXCSR (SP)
 	TESTQ   BX, BX
-	JNZ     finish82
+	JNZ     finish89
 	VMOVUPS Z0, (DX)
 	VMOVUPS Z1, 64(DX)
 	VMOVUPS Z2, 128(DX)
@@ -3423,9 +3677,9 @@ done81:
 	VMOVUPS Z21, 1344(DX)
 	VMOVUPS Z22, 1408(DX)
 	VMOVUPS Z23, 1472(DX)
-	JMP     next84
+	JMP     next91
 
-finish82:
+finish89:
 	VBROADCASTSS alpha+80(FP), Z24
 	VXORPS       Z25, Z25, Z25
 	VADDPS       Z25, Z0, Z0
@@ -3477,7 +3731,7 @@ finish82:
 	VADDPS       Z25, Z23, Z23
 	VMULPS       Z24, Z23, Z23
 	TESTQ        DI, DI
-	JZ           alone83
+	JZ           alone90
 	VBROADCASTSS beta+84(FP), Z24
 	IMUL3Q       $+0, R8, R9
 	ADDQ         DI, R9
@@ -3542,7 +3796,7 @@ finish82:
 	VADDPS       Z24, Z23, Z23
 	ADDQ         R8, R9
 
-alone83:
+alone90:
 	VXORPS     Z25, Z25, Z25
 	VPTERNLOGD $0xff, Z25, Z25, Z25
 	VPSRLD     $0x11, Z25, Z24
@@ -3731,12 +3985,12 @@ alone83:
 	VMOVUPS    Z23, 64(R9)
 	ADDQ       SI, R9
 
-next84:
+next91:
 	SUBQ    $+12, AX
 	JLE     done
 	MOVB    resume+40(FP), R9
 	TESTB   R9, R9
-	JZ      fresh85
+	JZ      fresh92
 	VMOVUPS 1536(DX), Z0
 	VMOVUPS 1600(DX), Z1
 	VMOVUPS 1664(DX), Z2
@@ -3757,9 +4011,9 @@ next84:
 	VMOVUPS 2624(DX), Z17
 	VMOVUPS 2688(DX), Z18
 	VMOVUPS 2752(DX), Z19
-	JMP     begin86
+	JMP     begin93
 
-fresh85:
+fresh92:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -3781,9 +4035,9 @@ fresh85:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin86:
+begin93:
 	TESTQ      BX, BX
-	JZ         prefetched87
+	JZ         none94
 	IMUL3Q     $+12, SI, R9
 	ADDQ       BX, R9
 	PREFETCHT0 (R9)
@@ -3817,15 +4071,51 @@ begin86:
 	PREFETCHT0 64(R9)
 	ADDQ       SI, R9
 
-prefetched87:
+none94:
+	TESTQ      DI, DI
+	JZ         none95
+	IMUL3Q     $+12, R8, R9
+	ADDQ       DI, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R8, R9
+
+none95:
 	MOVQ    k+8(FP), R9
 	MOVQ    CX, R10
 	MOVQ    b+24(FP), R11
 	LDMXCSR 4(SP)
 	CMPQ    R9, $+4
-	JB      done89
+	JB      done97
 
-loop88:
+loop96:
 	VMOVUPS      128(R11), Z20
 	VMOVUPS      192(R11), Z21
 	VBROADCASTSS 176(R10), Z22
@@ -3958,13 +4248,13 @@ loop88:
 	ADDQ         $+512, R11
 	SUBQ         $+4, R9
 	CMPQ         R9, $+4
-	JAE          loop88
+	JAE          loop96
 
-done89:
+done97:
 	CMPQ R9, $+2
-	JB   done91
+	JB   done99
 
-loop90:
+loop98:
 	VMOVUPS      128(R11), Z20
 	VMOVUPS      192(R11), Z21
 	VBROADCASTSS 176(R10), Z22
@@ -4033,13 +4323,13 @@ loop90:
 	ADDQ         $+256, R11
 	SUBQ         $+2, R9
 	CMPQ         R9, $+2
-	JAE          loop90
+	JAE          loop98
 
-done91:
+done99:
 	CMPQ R9, $+1
-	JB   done93
+	JB   done101
 
-loop92:
+loop100:
 	VMOVUPS      (R11), Z20
 	VMOVUPS      64(R11), Z21
 	VBROADCASTSS 48(R10), Z22
@@ -4076,12 +4366,12 @@ loop92:
 	ADDQ         $+128, R11
 	SUBQ         $+1, R9
 	CMPQ         R9, $+1
-	JAE          loop92
+	JAE          loop100
 
-done93:
+done101:
 	LDMXCSR (SP)
 	TESTQ   BX, BX
-	JNZ     finish94
+	JNZ     finish102
 	VMOVUPS Z0, 1536(DX)
 	VMOVUPS Z1, 1600(DX)
 	VMOVUPS Z2, 1664(DX)
@@ -4102,9 +4392,9 @@ done93:
 	VMOVUPS Z17, 2624(DX)
 	VMOVUPS Z18, 2688(DX)
 	VMOVUPS Z19, 2752(DX)
-	JMP     next96
+	JMP     next104
 
-finish94:
+finish102:
 	VBROADCASTSS alpha+80(FP), Z20
 	VXORPS       Z21, Z21, Z21
 	VADDPS       Z21, Z0, Z0
@@ -4148,7 +4438,7 @@ finish94:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DI, DI
-	JZ           alone95
+	JZ           alone103
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+12, R8, R9
 	ADDQ         DI, R9
@@ -4203,7 +4493,7 @@ finish94:
 	VADDPS       Z20, Z19, Z19
 	ADDQ         R8, R9
 
-alone95:
+alone103:
 	VXORPS     Z21, Z21, Z21
 	VPTERNLOGD $0xff, Z21, Z21, Z21
 	VPSRLD     $0x11, Z21, Z20
@@ -4362,12 +4652,12 @@ alone95:
 	VMOVUPS    Z19, 64(R9)
 	ADDQ       SI, R9
 
-next96:
+next104:
 	SUBQ    $+10, AX
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh97
+	JZ      fresh105
 	VMOVUPS 2816(DX), Z0
 	VMOVUPS 2880(DX), Z1
 	VMOVUPS 2944(DX), Z2
@@ -4388,9 +4678,9 @@ next96:
 	VMOVUPS 3904(DX), Z17
 	VMOVUPS 3968(DX), Z18
 	VMOVUPS 4032(DX), Z19
-	JMP     begin98
+	JMP     begin106
 
-fresh97:
+fresh105:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -4412,9 +4702,9 @@ fresh97:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin98:
+begin106:
 	TESTQ      BX, BX
-	JZ         prefetched99
+	JZ         none107
 	IMUL3Q     $+22, SI, AX
 	ADDQ       BX, AX
 	PREFETCHT0 (AX)
@@ -4448,14 +4738,50 @@ begin98:
 	PREFETCHT0 64(AX)
 	ADDQ       SI, AX
 
-prefetched99:
+none107:
+	TESTQ      DI, DI
+	JZ         none108
+	IMUL3Q     $+22, R8, AX
+	ADDQ       DI, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       R8, AX
+
+none108:
 	MOVQ    k+8(FP), AX
 	MOVQ    b+24(FP), R9
 	LDMXCSR 4(SP)
 	CMPQ    AX, $+4
-	JB      done101
+	JB      done110
 
-loop100:
+loop109:
 	VMOVUPS      128(R9), Z20
 	VMOVUPS      192(R9), Z21
 	VBROADCASTSS 216(CX), Z22
@@ -4588,13 +4914,13 @@ loop100:
 	ADDQ         $+512, R9
 	SUBQ         $+4, AX
 	CMPQ         AX, $+4
-	JAE          loop100
+	JAE          loop109
 
-done101:
+done110:
 	CMPQ AX, $+2
-	JB   done103
+	JB   done112
 
-loop102:
+loop111:
 	VMOVUPS      128(R9), Z20
 	VMOVUPS      192(R9), Z21
 	VBROADCASTSS 216(CX), Z22
@@ -4663,13 +4989,13 @@ loop102:
 	ADDQ         $+256, R9
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop102
+	JAE          loop111
 
-done103:
+done112:
 	CMPQ AX, $+1
-	JB   done105
+	JB   done114
 
-loop104:
+loop113:
 	VMOVUPS      (R9), Z20
 	VMOVUPS      64(R9), Z21
 	VBROADCASTSS 88(CX), Z22
@@ -4706,12 +5032,12 @@ loop104:
 	ADDQ         $+128, R9
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop104
+	JAE          loop113
 
-done105:
+done114:
 	LDMXCSR (SP)
 	TESTQ   BX, BX
-	JNZ     finish106
+	JNZ     finish115
 	VMOVUPS Z0, 2816(DX)
 	VMOVUPS Z1, 2880(DX)
 	VMOVUPS Z2, 2944(DX)
@@ -4732,9 +5058,9 @@ done105:
 	VMOVUPS Z17, 3904(DX)
 	VMOVUPS Z18, 3968(DX)
 	VMOVUPS Z19, 4032(DX)
-	JMP     next108
+	JMP     next117
 
-finish106:
+finish115:
 	VBROADCASTSS alpha+80(FP), Z20
 	VXORPS       Z21, Z21, Z21
 	VADDPS       Z21, Z0, Z0
@@ -4778,7 +5104,7 @@ finish106:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DI, DI
-	JZ           alone107
+	JZ           alone116
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+22, R8, AX
 	ADDQ         DI, AX
@@ -4833,7 +5159,7 @@ finish106:
 	VADDPS       Z20, Z19, Z19
 	ADDQ         R8, AX
 
-alone107:
+alone116:
 	VXORPS     Z21, Z21, Z21
 	VPTERNLOGD $0xff, Z21, Z21, Z21
 	VPSRLD     $0x11, Z21, Z20
@@ -4992,7 +5318,7 @@ alone107:
 	VMOVUPS    Z19, 64(AX)
 	ADDQ       SI, AX
 
-next108:
+next117:
 done:
 	VZEROUPPER
 	RET
@@ -5016,7 +5342,7 @@ TEXT ·GemmCornerBF16AVX512(SB), NOSPLIT, $8-80
 	MOVL    R8, 4(SP)
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh109
+	JZ      fresh118
 	VMOVUPS (CX), Z0
 	VMOVUPS 64(CX), Z1
 	VMOVUPS 128(CX), Z2
@@ -5033,9 +5359,9 @@ TEXT ·GemmCornerBF16AVX512(SB), NOSPLIT, $8-80
 	VMOVUPS 832(CX), Z13
 	VMOVUPS 896(CX), Z14
 	VMOVUPS 960(CX), Z15
-	JMP     begin110
+	JMP     begin119
 
-fresh109:
+fresh118:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -5053,9 +5379,9 @@ fresh109:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin110:
+begin119:
 	TESTQ      DX, DX
-	JZ         prefetched111
+	JZ         none120
 	IMUL3Q     $+0, BX, R8
 	ADDQ       DX, R8
 	PREFETCHT0 (R8)
@@ -5083,15 +5409,45 @@ begin110:
 	PREFETCHT0 64(R8)
 	ADDQ       BX, R8
 
-prefetched111:
+none120:
+	TESTQ      SI, SI
+	JZ         none121
+	IMUL3Q     $+0, DI, R8
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+
+none121:
 	MOVQ    k+0(FP), R8
 	MOVQ    AX, R9
 	MOVQ    b+16(FP), R10
 	LDMXCSR 4(SP)
 	CMPQ    R8, $+4
-	JB      done113
+	JB      done123
 
-loop112:
+loop122:
 	VMOVUPS      128(R10), Z16
 	VMOVUPS      192(R10), Z17
 	VBROADCASTSS 128(R9), Z18
@@ -5200,13 +5556,13 @@ loop112:
 	ADDQ         $+512, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop112
+	JAE          loop122
 
-done113:
+done123:
 	CMPQ R8, $+2
-	JB   done115
+	JB   done125
 
-loop114:
+loop124:
 	VMOVUPS      128(R10), Z16
 	VMOVUPS      192(R10), Z17
 	VBROADCASTSS 128(R9), Z18
@@ -5263,13 +5619,13 @@ loop114:
 	ADDQ         $+256, R10
 	SUBQ         $+2, R8
 	CMPQ         R8, $+2
-	JAE          loop114
+	JAE          loop124
 
-done115:
+done125:
 	CMPQ R8, $+1
-	JB   done117
+	JB   done127
 
-loop116:
+loop126:
 	VMOVUPS      (R10), Z16
 	VMOVUPS      64(R10), Z17
 	VBROADCASTSS (R9), Z18
@@ -5300,12 +5656,12 @@ loop116:
 	ADDQ         $+128, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop116
+	JAE          loop126
 
-done117:
+done127:
 	LDMXCSR (SP)
 	TESTQ   DX, DX
-	JNZ     finish118
+	JNZ     finish128
 	VMOVUPS Z0, (CX)
 	VMOVUPS Z1, 64(CX)
 	VMOVUPS Z2, 128(CX)
@@ -5322,9 +5678,9 @@ done117:
 	VMOVUPS Z13, 832(CX)
 	VMOVUPS Z14, 896(CX)
 	VMOVUPS Z15, 960(CX)
-	JMP     next120
+	JMP     next130
 
-finish118:
+finish128:
 	VBROADCASTSS alpha+72(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
@@ -5360,7 +5716,7 @@ finish118:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        SI, SI
-	JZ           alone119
+	JZ           alone129
 	VBROADCASTSS beta+76(FP), Z16
 	IMUL3Q       $+0, DI, R8
 	ADDQ         SI, R8
@@ -5405,7 +5761,7 @@ finish118:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         DI, R8
 
-alone119:
+alone129:
 	VXORPS     Z17, Z17, Z17
 	VPTERNLOGD $0xff, Z17, Z17, Z17
 	VPSRLD     $0x11, Z17, Z16
@@ -5534,10 +5890,10 @@ alone119:
 	VMOVUPS    Z15, 64(R8)
 	ADDQ       BX, R8
 
-next120:
+next130:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh121
+	JZ      fresh131
 	VMOVUPS 1024(CX), Z0
 	VMOVUPS 1088(CX), Z1
 	VMOVUPS 1152(CX), Z2
@@ -5554,9 +5910,9 @@ next120:
 	VMOVUPS 1856(CX), Z13
 	VMOVUPS 1920(CX), Z14
 	VMOVUPS 1984(CX), Z15
-	JMP     begin122
+	JMP     begin132
 
-fresh121:
+fresh131:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -5574,9 +5930,9 @@ fresh121:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin122:
+begin132:
 	TESTQ      DX, DX
-	JZ         prefetched123
+	JZ         none133
 	IMUL3Q     $+8, BX, R8
 	ADDQ       DX, R8
 	PREFETCHT0 (R8)
@@ -5604,15 +5960,45 @@ begin122:
 	PREFETCHT0 64(R8)
 	ADDQ       BX, R8
 
-prefetched123:
+none133:
+	TESTQ      SI, SI
+	JZ         none134
+	IMUL3Q     $+8, DI, R8
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+
+none134:
 	MOVQ    k+0(FP), R8
 	MOVQ    AX, R9
 	MOVQ    b+16(FP), R10
 	LDMXCSR 4(SP)
 	CMPQ    R8, $+4
-	JB      done125
+	JB      done136
 
-loop124:
+loop135:
 	VMOVUPS      128(R10), Z16
 	VMOVUPS      192(R10), Z17
 	VBROADCASTSS 160(R9), Z18
@@ -5721,13 +6107,13 @@ loop124:
 	ADDQ         $+512, R10
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop124
+	JAE          loop135
 
-done125:
+done136:
 	CMPQ R8, $+2
-	JB   done127
+	JB   done138
 
-loop126:
+loop137:
 	VMOVUPS      128(R10), Z16
 	VMOVUPS      192(R10), Z17
 	VBROADCASTSS 160(R9), Z18
@@ -5784,13 +6170,13 @@ loop126:
 	ADDQ         $+256, R10
 	SUBQ         $+2, R8
 	CMPQ         R8, $+2
-	JAE          loop126
+	JAE          loop137
 
-done127:
+done138:
 	CMPQ R8, $+1
-	JB   done129
+	JB   done140
 
-loop128:
+loop139:
 	VMOVUPS      (R10), Z16
 	VMOVUPS      64(R10), Z17
 	VBROADCASTSS 32(R9), Z18
@@ -5821,12 +6207,12 @@ loop128:
 	ADDQ         $+128, R10
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop128
+	JAE          loop139
 
-done129:
+done140:
 	LDMXCSR (SP)
 	TESTQ   DX, DX
-	JNZ     finish130
+	JNZ     finish141
 	VMOVUPS Z0, 1024(CX)
 	VMOVUPS Z1, 1088(CX)
 	VMOVUPS Z2, 1152(CX)
@@ -5843,9 +6229,9 @@ done129:
 	VMOVUPS Z13, 1856(CX)
 	VMOVUPS Z14, 1920(CX)
 	VMOVUPS Z15, 1984(CX)
-	JMP     next132
+	JMP     next143
 
-finish130:
+finish141:
 	VBROADCASTSS alpha+72(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
@@ -5881,7 +6267,7 @@ finish130:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        SI, SI
-	JZ           alone131
+	JZ           alone142
 	VBROADCASTSS beta+76(FP), Z16
 	IMUL3Q       $+8, DI, R8
 	ADDQ         SI, R8
@@ -5926,7 +6312,7 @@ finish130:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         DI, R8
 
-alone131:
+alone142:
 	VXORPS     Z17, Z17, Z17
 	VPTERNLOGD $0xff, Z17, Z17, Z17
 	VPSRLD     $0x11, Z17, Z16
@@ -6055,10 +6441,10 @@ alone131:
 	VMOVUPS    Z15, 64(R8)
 	ADDQ       BX, R8
 
-next132:
+next143:
 	MOVB    resume+32(FP), R8
 	TESTB   R8, R8
-	JZ      fresh133
+	JZ      fresh144
 	VMOVUPS 2112(CX), Z0
 	VMOVUPS 2240(CX), Z1
 	VMOVUPS 2368(CX), Z2
@@ -6075,9 +6461,9 @@ next132:
 	VMOVUPS 3776(CX), Z13
 	VMOVUPS 3904(CX), Z14
 	VMOVUPS 4032(CX), Z15
-	JMP     begin134
+	JMP     begin145
 
-fresh133:
+fresh144:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -6095,9 +6481,9 @@ fresh133:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin134:
+begin145:
 	TESTQ      DX, DX
-	JZ         prefetched135
+	JZ         none146
 	IMUL3Q     $+16, BX, R8
 	ADDQ       DX, R8
 	PREFETCHT0 64(R8)
@@ -6133,14 +6519,52 @@ begin134:
 	PREFETCHT0 64(R8)
 	ADDQ       BX, R8
 
-prefetched135:
+none146:
+	TESTQ      SI, SI
+	JZ         none147
+	IMUL3Q     $+16, DI, R8
+	ADDQ       SI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+	PREFETCHT0 64(R8)
+	ADDQ       DI, R8
+
+none147:
 	MOVQ    k+0(FP), R8
 	MOVQ    b+16(FP), R9
 	LDMXCSR 4(SP)
 	CMPQ    R8, $+4
-	JB      done137
+	JB      done149
 
-loop136:
+loop148:
 	VMOVUPS      192(R9), Z16
 	VBROADCASTSS 192(AX), Z17
 	VFMADD231PS  Z16, Z17, Z0
@@ -6277,13 +6701,13 @@ loop136:
 	ADDQ         $+512, R9
 	SUBQ         $+4, R8
 	CMPQ         R8, $+4
-	JAE          loop136
+	JAE          loop148
 
-done137:
+done149:
 	CMPQ R8, $+2
-	JB   done139
+	JB   done151
 
-loop138:
+loop150:
 	VMOVUPS      192(R9), Z16
 	VBROADCASTSS 192(AX), Z17
 	VFMADD231PS  Z16, Z17, Z0
@@ -6354,13 +6778,13 @@ loop138:
 	ADDQ         $+256, R9
 	SUBQ         $+2, R8
 	CMPQ         R8, $+2
-	JAE          loop138
+	JAE          loop150
 
-done139:
+done151:
 	CMPQ R8, $+1
-	JB   done141
+	JB   done153
 
-loop140:
+loop152:
 	VMOVUPS      64(R9), Z16
 	VBROADCASTSS 64(AX), Z17
 	VFMADD231PS  Z16, Z17, Z0
@@ -6398,12 +6822,12 @@ loop140:
 	ADDQ         $+128, R9
 	SUBQ         $+1, R8
 	CMPQ         R8, $+1
-	JAE          loop140
+	JAE          loop152
 
-done141:
+done153:
 	LDMXCSR (SP)
 	TESTQ   DX, DX
-	JNZ     finish142
+	JNZ     finish154
 	VMOVUPS Z0, 2112(CX)
 	VMOVUPS Z1, 2240(CX)
 	VMOVUPS Z2, 2368(CX)
@@ -6420,9 +6844,9 @@ done141:
 	VMOVUPS Z13, 3776(CX)
 	VMOVUPS Z14, 3904(CX)
 	VMOVUPS Z15, 4032(CX)
-	JMP     next144
+	JMP     next156
 
-finish142:
+finish154:
 	VBROADCASTSS alpha+72(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
@@ -6458,7 +6882,7 @@ finish142:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        SI, SI
-	JZ           alone143
+	JZ           alone155
 	VBROADCASTSS beta+76(FP), Z16
 	IMUL3Q       $+16, DI, AX
 	ADDQ         SI, AX
@@ -6511,7 +6935,7 @@ finish142:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         DI, AX
 
-alone143:
+alone155:
 	VXORPS     Z17, Z17, Z17
 	VPTERNLOGD $0xff, Z17, Z17, Z17
 	VPSRLD     $0x11, Z17, Z16
@@ -6648,7 +7072,7 @@ alone143:
 	VMOVUPS    Z15, 64(AX)
 	ADDQ       BX, AX
 
-next144:
+next156:
 	VZEROUPPER
 	RET
 
@@ -6670,9 +7094,9 @@ TEXT ·NormalizeBlockBF16AVX512(SB), NOSPLIT, $0-36
 	VPSLLD       $0x10, Z4, Z4
 	MOVQ         $+32, BX
 	CMPQ         BX, $+1
-	JB           done146
+	JB           done158
 
-loop145:
+loop157:
 	VMULPS  (CX), Z0, Z6
 	VMULPS  Z1, Z6, Z6
 	VDIVPS  Z2, Z6, Z6
@@ -6697,9 +7121,9 @@ loop145:
 	ADDQ    $+128, AX
 	SUBQ    $+1, BX
 	CMPQ    BX, $+1
-	JAE     loop145
+	JAE     loop157
 
-done146:
+done158:
 	VZEROUPPER
 	RET
 
@@ -7171,9 +7595,9 @@ TEXT ·WidenRowsAVX512(SB), NOSPLIT, $0-40
 	MOVQ sStride+32(FP), SI
 	ADDQ SI, SI
 	CMPQ AX, $+1
-	JB   done148
+	JB   done160
 
-loop147:
+loop159:
 	VPMOVZXWD (BX), Z0
 	VPSLLD    $0x10, Z0, Z0
 	VMOVUPS   Z0, (CX)
@@ -7184,9 +7608,9 @@ loop147:
 	ADDQ      DX, CX
 	SUBQ      $+1, AX
 	CMPQ      AX, $+1
-	JAE       loop147
+	JAE       loop159
 
-done148:
+done160:
 	VZEROUPPER
 	RET
 
@@ -7202,9 +7626,9 @@ TEXT ·NarrowRowsAVX512(SB), NOSPLIT, $0-40
 	ADDQ SI, SI
 	ADDQ SI, SI
 	CMPQ AX, $+1
-	JB   done150
+	JB   done162
 
-loop149:
+loop161:
 	VXORPS     Z1, Z1, Z1
 	VPTERNLOGD $0xff, Z1, Z1, Z1
 	VPSRLD     $0x11, Z1, Z0
@@ -7232,8 +7656,8 @@ loop149:
 	ADDQ       DX, CX
 	SUBQ       $+1, AX
 	CMPQ       AX, $+1
-	JAE        loop149
+	JAE        loop161
 
-done150:
+done162:
 	VZEROUPPER
 	RET

@@ -179,19 +179,8 @@ func (g *generator) tile(c chain, t tile, a, acc, d, dStride, old, oldStride gp)
 	each(func(i, v int) { g.VXORPS(sum[i][v], sum[i][v], sum[i][v]) })
 	g.Label(begin)
 
-	prefetched := g.label("prefetched")
-	g.TESTQ(d, d)
-	g.JZ(operand.LabelRef(prefetched))
-	to := g.rowPointer(d, dStride, t.row/c.unit())
-	for i := 0; i < t.rows; i += c.unit() {
-		for v := range t.vectors {
-			if g.lanes == 16 || v == 0 {
-				g.PREFETCHT0(at(to, column(v)))
-			}
-		}
-		g.ADDQ(dStride, to)
-	}
-	g.Label(prefetched)
+	g.prefetch(c, t, d, dStride)
+	g.prefetch(c, t, old, oldStride)
 
 	n, p, q := g.arg("k"), g.copyOf(a), g.arg("b")
 	if c.paired {
@@ -303,4 +292,21 @@ func (g *generator) rowPointer(p, stride gp, row int) gp {
 	g.IMUL3Q(operand.I32(row), stride, q)
 	g.ADDQ(p, q)
 	return q
+}
+
+// prefetch asks for the rows of a tile, if p is not nil.
+func (g *generator) prefetch(c chain, t tile, p, stride gp) {
+	none := g.label("none")
+	g.TESTQ(p, p)
+	g.JZ(operand.LabelRef(none))
+	row := g.rowPointer(p, stride, t.row/c.unit())
+	for i := 0; i < t.rows; i += c.unit() {
+		for v := range t.vectors {
+			if g.lanes == 16 || v == 0 {
+				g.PREFETCHT0(at(row, (t.vector+v)*g.lanes))
+			}
+		}
+		g.ADDQ(stride, row)
+	}
+	g.Label(none)
 }
