@@ -53,7 +53,7 @@ func Widen[B ~uint16](dst []float32, src []B, limit ...Threads) error {
 	if err := checkConversion("bf16_widen", spanOf("dst", dst), len(dst), spanOf("src", narrow), len(narrow)); err != nil {
 		return err
 	}
-	widenSplit.run(widenArgs{dst, narrow}, len(narrow), 1, limit)
+	widenSplit.run(widenArgs{dst, narrow}, len(narrow), streamAlign(len(narrow)), limit)
 	return nil
 }
 
@@ -61,7 +61,7 @@ func round(op string, run RoundFunc, dst []bf16.BF16, src []float32, limit []Thr
 	if err := checkConversion(op, spanOf("dst", dst), len(dst), spanOf("src", src), len(src)); err != nil {
 		return err
 	}
-	roundSplit.run(roundArgs{dst, src, run}, len(src), 1, limit)
+	roundSplit.run(roundArgs{dst, src, run}, len(src), streamAlign(len(src)), limit)
 	return nil
 }
 

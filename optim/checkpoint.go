@@ -306,8 +306,7 @@ func (o *Optimizer) pieces(weights bool) []piece {
 	}
 	for _, p := range o.params {
 		for _, t := range p.moments.tensors() {
-			shape := []int64{int64(len(t.F32) + len(t.BF16) + len(t.U16) + len(t.U8))}
-			pieces = append(pieces, piece{t, t.Kind + "/" + p.Name, shape})
+			pieces = append(pieces, piece{t, t.Kind + "/" + p.Name, []int64{t.elements()}})
 		}
 	}
 	if weights {

@@ -6,6 +6,7 @@ package optim
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/lowbit-go/lowbit/bf16"
 	"github.com/lowbit-go/lowbit/kernels"
@@ -54,7 +55,6 @@ func New(config Config, params []Param) (*Optimizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	split := false
 	for i, param := range distinct {
 		p, err := newParameter(param, groups[i], config)
 		if err != nil {
@@ -64,14 +64,12 @@ func New(config Config, params []Param) (*Optimizer, error) {
 		p.seedM = bf16.StreamSeed(o.common.Seed, 'm', p.Name)
 		p.seedV = bf16.StreamSeed(o.common.Seed, 'v', p.Name)
 		p.seedW = bf16.StreamSeed(o.common.Seed, 'w', p.Name)
-		if o.common.Master == "split" && p.Weights.BF16 != nil {
-			p.moments.low = make([]uint16, p.n)
-			split = true
-		}
+		p.layout.master = o.common.Master == "split" && p.narrow
+		p.moments = p.layout.newMoments(p.Shape, p.n)
 		o.params = append(o.params, p)
 	}
-	if o.common.Master == "split" && !split {
-		return nil, fmt.Errorf("optim: master: got split, want none where no parameter has bf16 weights")
+	if err := o.common.checkMaster(o.params); err != nil {
+		return nil, err
 	}
 	if err := o.check(); err != nil {
 		return nil, err
@@ -94,6 +92,14 @@ func plain(config Config) Config {
 		return *c
 	}
 	return config
+}
+
+// checkMaster refuses a split master of no weights.
+func (c Common) checkMaster(params []*parameter) error {
+	if c.Master == "split" && !slices.ContainsFunc(params, func(p *parameter) bool { return p.layout.master }) {
+		return fmt.Errorf("optim: master: got split, want none where no parameter has bf16 weights")
+	}
+	return nil
 }
 
 // StepResult says what a step did.
