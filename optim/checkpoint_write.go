@@ -27,7 +27,7 @@ type checkpointWriter struct {
 	path      string
 	metadata  map[string]string
 	overwrite bool
-	progress  func(bytes int64) // or nil
+	progress  func(written, total int64) // or nil
 }
 
 // write writes the tensors one after another. The file appears whole or not at all.
@@ -43,7 +43,10 @@ func (c checkpointWriter) write(ctx context.Context, tensors []checkpointTensor)
 	}
 	defer w.Abort()
 	sum := newChecksum(c.metadata, list)
-	buffer := []byte{}
+	buffer, written, total := []byte{}, int64(0), int64(0)
+	for _, t := range tensors {
+		total += t.Bytes
+	}
 	for i, t := range tensors {
 		for off := int64(0); off < t.Bytes; off += t.chunk {
 			if err := ctx.Err(); err != nil {
@@ -58,8 +61,8 @@ func (c checkpointWriter) write(ctx context.Context, tensors []checkpointTensor)
 			if err := w.WriteAt(i, buffer, off); err != nil {
 				return err
 			}
-			if c.progress != nil {
-				c.progress(n)
+			if written += n; c.progress != nil {
+				c.progress(written, total)
 			}
 		}
 	}

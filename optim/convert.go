@@ -19,12 +19,13 @@ type SavedState struct {
 	Config Config
 	// Block is the number of elements that share a scale, 0 where the file holds no codes.
 	Block int
+	// Metadata is what the checkpoint was saved with. Convert writes it too.
+	Metadata map[string]string
 
-	file     *stateFile
-	step     int64
-	metadata map[string]string // of the caller of Save
-	params   []savedParameter
-	work     convertWork
+	file   *stateFile
+	step   int64
+	params []savedParameter
+	work   convertWork
 }
 
 type savedParameter struct {
@@ -51,14 +52,6 @@ func OpenState(path, from string) (*SavedState, error) {
 
 // Close closes the file.
 func (s *SavedState) Close() error { return s.file.Close() }
-
-// Bytes is the size of the tensors.
-func (s *SavedState) Bytes() (total int64) {
-	for _, t := range s.file.Tensors {
-		total += t.Bytes
-	}
-	return total
-}
 
 func readState(f *tensorfile.File, from string) (*SavedState, error) {
 	s := &SavedState{file: &stateFile{File: f}}
@@ -96,8 +89,8 @@ func (s *SavedState) readCheckpoint() error {
 		return err
 	}
 	s.step = saved.Step
-	s.metadata = maps.Clone(s.file.Metadata)
-	delete(s.metadata, checkpointKey)
+	s.Metadata = maps.Clone(s.file.Metadata)
+	delete(s.Metadata, checkpointKey)
 	books, err := readCodebooks(s.file.File)
 	if err != nil {
 		return err
@@ -253,15 +246,15 @@ func verifyChecksum(f *tensorfile.File) error {
 // ConvertOptions are how Convert writes.
 type ConvertOptions struct {
 	Overwrite bool
-	Progress  func(bytes int64) // called with the bytes written, or nil
+	Progress  func(written, total int64) // called now and then with bytes, or nil
 }
 
 // Converted says what became of a parameter's state.
 type Converted struct {
 	Name  string
 	Shape []int64
-	// From and To are how each moment is kept, such as "float32" or "8-bit block 128"; V is
-	// empty where there is no second moment.
+	// How each moment was kept and is now, such as "float32", "dynamic8 block 128" or "factors";
+	// V is empty where there is no second moment.
 	FromM, FromV, ToM, ToV string
 	// KeptM and KeptV say that codes and scales are the same as before, or the numbers.
 	KeptM, KeptV bool
@@ -288,7 +281,7 @@ func (s *SavedState) Convert(ctx context.Context, path string, config Config, op
 		return nil, err
 	}
 	metadata := map[string]string{}
-	maps.Copy(metadata, s.metadata)
+	maps.Copy(metadata, s.Metadata)
 	o := &Optimizer{config: config, common: config.common(), params: planned, step: s.step}
 	description, err := json.Marshal(o.describe())
 	if err != nil {
@@ -311,6 +304,12 @@ func (s *SavedState) Convert(ctx context.Context, path string, config Config, op
 	}
 	w := checkpointWriter{path, metadata, options.Overwrite, options.Progress}
 	return report, w.write(ctx, tensors)
+}
+
+// Check reports what makes Convert refuse a configuration.
+func (s *SavedState) Check(config Config) error {
+	_, err := s.planTarget(config)
+	return err
 }
 
 // planTarget settles the parameters by another configuration.

@@ -344,10 +344,13 @@ func TestConvertRefuses(t *testing.T) {
 	entries, err := os.ReadDir(folder)
 	require.NoError(t, err)
 	require.Empty(t, entries)
-	var written int64
-	_, err = s.Convert(context.Background(), muonIn, parse(t, `{}`), optim.ConvertOptions{Overwrite: true, Progress: func(n int64) { written += n }})
+	var progress []int64
+	_, err = s.Convert(context.Background(), muonIn, parse(t, `{}`), optim.ConvertOptions{Overwrite: true, Progress: func(written, total int64) {
+		require.Equal(t, int64(2*4*22), total)
+		progress = append(progress, written)
+	}})
 	require.NoError(t, err)
-	require.Equal(t, int64(2*4*22), written)
+	require.Equal(t, []int64{4 * 12, 8 * 12, 8*12 + 4*10, 8*12 + 8*10}, progress)
 }
 
 // TestOpenStateRefuses what Load refuses of a file by itself: each byte that changes.
