@@ -138,15 +138,26 @@ func (o *Optimizer) Step() (StepResult, error) {
 		}
 		r.Clip = ClipCoefficient(r.GradNorm, *o.common.GradClipNorm)
 	}
-	for i, p := range o.params {
+	if err := o.update(0, len(o.params), &r); err != nil {
+		return StepResult{}, err
+	}
+	o.dropSums()
+	o.step++
+	return r, nil
+}
+
+// update steps the parameters from first to before last that have gradients.
+func (o *Optimizer) update(first, last int, r *StepResult) error {
+	for i, p := range o.params[first:last] {
 		if p.gradients().Len() == 0 {
 			continue
 		}
 		p.step++
-		counts, skipped, err := o.config.update(o, p, r)
+		counts, skipped, err := o.config.update(o, p, *r)
 		if err != nil {
 			p.step--
-			return StepResult{}, p.errorf("%w; this parameter and those after the first %d have not been updated", err, i)
+			o.engine.finish()
+			return p.errorf("%w; this parameter and those after the first %d have not been updated", err, first+i)
 		}
 		r.Add(counts)
 		if skipped {
@@ -155,9 +166,8 @@ func (o *Optimizer) Step() (StepResult, error) {
 			r.Updated++
 		}
 	}
-	o.dropSums()
-	o.step++
-	return r, nil
+	r.Add(o.engine.finish())
+	return nil
 }
 
 // Steps is the number of steps taken.
