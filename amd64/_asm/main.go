@@ -21,6 +21,7 @@ var files = []struct {
 	{"stochastic_avx512", stochasticAVX512},
 	{"sums_avx2", sumsAVX2},
 	{"quantize_avx2", quantizeAVX2},
+	{"quantize_avx512", quantizeAVX512},
 	{"encode_avx2", encodeAVX2},
 	{"dequantize_avx2", dequantizeAVX2},
 	{"quantize4_avx2", quantize4AVX2},
