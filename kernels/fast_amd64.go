@@ -3,12 +3,13 @@
 package kernels
 
 import (
+	"github.com/lowbit-go/lowbit/amd64"
 	"github.com/lowbit-go/lowbit/internal/cpufeature"
 )
 
 var fast = implementations{
-	quantizeDynamic8:         avx2[QuantizeFunc](quantizeAVX2),
-	quantizeDynamic8Unsigned: avx2[QuantizeFunc](quantizeAVX2),
+	quantizeDynamic8:         avx512[QuantizeFunc]("avx512", 0, dynamicQuantize(amd64.QuantizeDynamic8AVX512).run, avx2[QuantizeFunc](quantizeAVX2)),
+	quantizeDynamic8Unsigned: avx512[QuantizeFunc]("avx512", 0, dynamicQuantize(amd64.QuantizeDynamic8UnsignedAVX512).run, avx2[QuantizeFunc](quantizeAVX2)),
 	quantize8:                avx2[QuantizeFunc](quantizeAVX2),
 	quantize4:                avx2[QuantizeFunc](quantize4AVX2),
 	dequantize8:              avx2[DequantizeFunc](dequantizeAVX2),
