@@ -20,6 +20,7 @@ type Optimizer struct {
 	params []*parameter
 	engine engine
 	step   int64 // steps taken
+	summed bool  // whether a parameter may have sums of micro-batches
 }
 
 // New makes an optimizer whose state is that before the first step, zeros.
@@ -148,12 +149,23 @@ func (o *Optimizer) Step() (StepResult, error) {
 
 // update steps the parameters from first to before last that have gradients.
 func (o *Optimizer) update(first, last int, r *StepResult) error {
+	var leader *parameter // whose numbers of AdamW's step the next ones can share
 	for i, p := range o.params[first:last] {
 		if p.gradients().Len() == 0 {
 			continue
 		}
 		p.step++
-		counts, skipped, err := o.config.update(o, p, *r)
+		var counts kernels.Counts
+		var skipped bool
+		var err error
+		if leader != nil && p.sharesStep(leader) {
+			counts, skipped, err = o.engine.adamW(p, &leader.adamWStep)
+		} else {
+			counts, skipped, err = o.config.update(o, p, *r)
+			if leader = p; p.muon || o.usesSeed() {
+				leader = nil
+			}
+		}
 		if err != nil {
 			p.step--
 			o.engine.finish()
@@ -168,6 +180,11 @@ func (o *Optimizer) update(first, last int, r *StepResult) error {
 	}
 	r.Add(o.engine.finish())
 	return nil
+}
+
+// sharesStep tells whether AdamW steps both with the same numbers, but for their seeds.
+func (p *parameter) sharesStep(q *parameter) bool {
+	return p.step == q.step && p.lrScale == q.lrScale && p.weightDecay == q.weightDecay && p.storage == q.storage && !p.muon
 }
 
 // Steps is the number of steps taken.
@@ -206,7 +223,7 @@ func (o *Optimizer) Accumulate() error {
 		}
 		if !p.hasSums {
 			clear(p.sums)
-			p.hasSums = true
+			p.hasSums, o.summed = true, true
 		}
 		if err := o.engine.accumulate(kernels.BF16s(p.sums), p.Gradients); err != nil {
 			return err
@@ -216,9 +233,13 @@ func (o *Optimizer) Accumulate() error {
 }
 
 func (o *Optimizer) dropSums() {
+	if !o.summed {
+		return
+	}
 	for _, p := range o.params {
 		p.hasSums = false
 	}
+	o.summed = false
 }
 
 // check finds every slice that a step cannot work with, before anything changes.
