@@ -35,6 +35,8 @@ var files = []struct {
 	{"dequantize4_avx2", dequantize4AVX2},
 	{"adamw_float32_avx2", adamWFloat32AVX2},
 	{"adamw_bf16_avx2", adamWBF16AVX2},
+	{"adamw_float32_avx512", adamWFloat32AVX512},
+	{"adamw_bf16_avx512", adamWBF16AVX512},
 	{"adamw_8bit_avx2", adamW8bitAVX2},
 	{"stream_avx2", streamAVX2},
 	{"stream_avx512", streamAVX512},
