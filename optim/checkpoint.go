@@ -73,7 +73,12 @@ func (o *Optimizer) Save(path string, options SaveOptions) error {
 	defer w.Abort()
 	sum := newChecksum(metadata, pieces)
 	buffer := make([]byte, pieceBytes)
+	states := cursor{disk: o.disk}
+	defer states.leave()
 	for i, piece := range pieces {
+		if err := states.to(&piece); err != nil {
+			return err
+		}
 		for off := int64(0); off < piece.bytes(); off += pieceBytes {
 			chunk := buffer[:min(pieceBytes, piece.bytes()-off)]
 			piece.encode(chunk, off)
@@ -96,7 +101,8 @@ func (o *Optimizer) Save(path string, options SaveOptions) error {
 // A checkpoint of another representation, with other parameters, shapes, roles or
 // precisions, of which a byte was altered, or that is no checkpoint, is an error that names
 // what the file holds and what was wanted. A failed load changes nothing: the state is read
-// into memory of its own first.
+// into memory of its own first, or into a scratch file of its own where states are
+// offloaded to disk. How they are offloaded may change between Save and Load.
 func (o *Optimizer) Load(path string) (metadata map[string]string, err error) {
 	f, err := tensorfile.Open(path)
 	if err != nil {
@@ -123,11 +129,18 @@ func (o *Optimizer) load(f *tensorfile.File) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := readPieces(f, loaded.pieces(weights)); err != nil {
+	defer loaded.Close()
+	if err := readPieces(f, loaded.pieces(weights), cursor{disk: loaded.disk, write: true}); err != nil {
 		return nil, err
 	}
+	if o.disk != nil {
+		o.disk.takeFile(loaded.disk)
+	}
 	for i, p := range params {
-		p.moments, p.step, p.hasSums = loaded.params[i].moments, saved.Parameters[i].Step, false
+		p.step, p.hasSums = saved.Parameters[i].Step, false
+		if o.disk == nil {
+			p.moments = loaded.params[i].moments
+		}
 		if weights {
 			copy(p.Weights.F32, loaded.params[i].Weights.F32)
 			copy(p.Weights.BF16, loaded.params[i].Weights.BF16)
@@ -218,11 +231,12 @@ func (o *Optimizer) usesSeed() bool {
 	return o.common.WeightRounding == "stochastic" || ok && c.MomentsRounding == "stochastic"
 }
 
-// empty is an optimizer of the same configuration that keeps these parameters' states in
-// memory of its own, and their weights too if asked to.
-func (o *Optimizer) empty(parameters []*parameter, weights bool) (*Optimizer, error) {
-	params := make([]Param, len(parameters))
-	for i, p := range parameters {
+// empty is an optimizer of the same configuration that keeps the parameters' states in
+// memory or a file of its own, and their weights in memory if asked to. Its parameters are
+// in the given order, but offloaded like this one's.
+func (o *Optimizer) empty(order []*parameter, weights bool) (*Optimizer, error) {
+	params := make([]Param, len(o.params))
+	for i, p := range o.params {
 		params[i] = *p.Param
 		params[i].Gradients = kernels.Floats{}
 		if weights && p.narrow {
@@ -231,11 +245,23 @@ func (o *Optimizer) empty(parameters []*parameter, weights bool) (*Optimizer, er
 			params[i].Weights = kernels.Float32s(make([]float32, p.n))
 		}
 	}
-	return New(o.config, params)
+	e, err := New(o.config, params)
+	if err != nil {
+		return nil, err
+	}
+	byName := map[string]*parameter{}
+	for _, p := range e.params {
+		byName[p.Name] = p
+	}
+	e.params = make([]*parameter, len(order))
+	for i, p := range order {
+		e.params[i] = byName[p.Name]
+	}
+	return e, nil
 }
 
 func (o *Optimizer) describe() checkpoint {
-	config, _ := json.Marshal(o.config) // of plain, checked values
+	config, _ := json.Marshal(o.config.resident()) // of plain, checked values
 	c := checkpoint{
 		FormatVersion: checkpointVersion, Representation: o.config.representation(),
 		Config: config, Step: o.step, Seed: o.common.Seed,
@@ -294,6 +320,8 @@ type piece struct {
 	StateTensor
 	name  string
 	shape []int64
+	owner *parameter // whose state it is a part of, or nil
+	index int        // of the part
 }
 
 // pieces are the checkpoint's tensors in order: the codebooks in use, then each
@@ -302,17 +330,20 @@ func (o *Optimizer) pieces(weights bool) []piece {
 	var pieces []piece
 	for _, book := range o.codebooks() {
 		values := book.Values()
-		pieces = append(pieces, piece{StateTensor{Kind: "codebook", F32: values}, "codebook/" + book.Name(), []int64{int64(len(values))}})
+		pieces = append(pieces, piece{
+			StateTensor: StateTensor{Kind: "codebook", F32: values}, name: "codebook/" + book.Name(), shape: []int64{int64(len(values))},
+		})
 	}
 	for _, p := range o.params {
-		for _, t := range p.moments.tensors() {
+		for i, t := range p.moments.tensors() {
 			shape := []int64{int64(len(t.F32) + len(t.BF16) + len(t.U16) + len(t.U8))}
-			pieces = append(pieces, piece{t, t.Kind + "/" + p.Name, shape})
+			pieces = append(pieces, piece{t, t.Kind + "/" + p.Name, shape, p, i})
 		}
 	}
 	if weights {
 		for _, p := range o.params {
-			pieces = append(pieces, piece{StateTensor{Kind: "weight", F32: p.Weights.F32, BF16: p.Weights.BF16}, weightName(p), p.Shape})
+			t := StateTensor{Kind: "weight", F32: p.Weights.F32, BF16: p.Weights.BF16}
+			pieces = append(pieces, piece{StateTensor: t, name: weightName(p), shape: p.Shape})
 		}
 	}
 	return pieces
@@ -352,7 +383,7 @@ func newChecksum(metadata map[string]string, pieces []piece) hash.Hash {
 }
 
 // readPieces fills the pieces from a file that must hold exactly them.
-func readPieces(f *tensorfile.File, pieces []piece) error {
+func readPieces(f *tensorfile.File, pieces []piece, states cursor) error {
 	want := layout(pieces)
 	names := map[string]bool{}
 	for _, w := range want {
@@ -373,6 +404,9 @@ func readPieces(f *tensorfile.File, pieces []piece) error {
 	sum := newChecksum(f.Metadata, pieces)
 	buffer := make([]byte, pieceBytes)
 	for i, piece := range pieces {
+		if err := states.to(&piece); err != nil {
+			return err
+		}
 		t, _ := f.Tensor(want[i].Name)
 		for off := int64(0); off < t.Bytes; off += pieceBytes {
 			chunk := buffer[:min(pieceBytes, t.Bytes-off)]
@@ -388,6 +422,9 @@ func readPieces(f *tensorfile.File, pieces []piece) error {
 			}
 			piece.decode(chunk, off)
 		}
+	}
+	if err := states.leave(); err != nil {
+		return err
 	}
 	saved := make([]byte, sha256.Size)
 	t, _ := f.Tensor(checksumTensor)

@@ -18,7 +18,8 @@ type Optimizer struct {
 	common Common
 	params []*parameter
 	engine engine
-	step   int64 // steps taken
+	disk   *offload // nil where states stay in memory
+	step   int64    // steps taken
 }
 
 // New makes an optimizer whose state is that before the first step, zeros.
@@ -38,9 +39,6 @@ func New(config Config, params []Param) (*Optimizer, error) {
 		return nil, err
 	}
 	o := &Optimizer{config: config, common: config.common(), engine: &cpu{}}
-	if o.common.OptimizerStateOffload == "disk" {
-		return nil, fmt.Errorf("optim: optimizer_state_offload: got disk, want none or cpu: this version keeps states in memory")
-	}
 	distinct, tied, err := untie(params)
 	if err != nil {
 		return nil, err
@@ -64,7 +62,7 @@ func New(config Config, params []Param) (*Optimizer, error) {
 		p.seedV = bf16.StreamSeed(o.common.Seed, 'v', p.Name)
 		p.seedW = bf16.StreamSeed(o.common.Seed, 'w', p.Name)
 		if o.common.Master == "split" && p.Weights.BF16 != nil {
-			p.moments.low = make([]uint16, p.n)
+			p.layout.low = true
 			split = true
 		}
 		o.params = append(o.params, p)
@@ -75,7 +73,32 @@ func New(config Config, params []Param) (*Optimizer, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
+	if err := o.makeStates(); err != nil {
+		return nil, err
+	}
 	return o, nil
+}
+
+func (o *Optimizer) makeStates() (err error) {
+	if o.common.OptimizerStateOffload == "disk" {
+		o.disk, err = newOffload(o.params, o.common.OptimizerStateOffloadDir, o.common.OptimizerStateOffloadBatchSize)
+		return err
+	}
+	for _, p := range o.params {
+		p.moments = p.layout.moments(nil)
+		p.moments.begin()
+	}
+	return nil
+}
+
+// Close gives back what optimizer_state_offload disk took: the optimizer is of no use then.
+// Without disk there is nothing to close. An optimizer that is not closed keeps its scratch
+// file as long as it is reachable, but no longer than the process lives.
+func (o *Optimizer) Close() error {
+	if o.disk == nil {
+		return nil
+	}
+	return o.disk.close()
 }
 
 // StepResult says what a step did.
@@ -99,7 +122,7 @@ type StepResult struct {
 //
 // Slices of a wrong length or format are an error, and then nothing has changed. Gradients
 // that lie in the optimizer's own state (see State) are one too, which says which parameters
-// have been updated before.
+// have been updated before. An [OffloadError] comes with the result of a step that was taken.
 func (o *Optimizer) Step() (StepResult, error) {
 	r := StepResult{Step: o.step + 1, LR: o.common.LR.At(o.step), GradNorm: math.NaN(), Clip: 1}
 	if err := o.check(); err != nil {
@@ -114,15 +137,30 @@ func (o *Optimizer) Step() (StepResult, error) {
 		}
 		r.Clip = ClipCoefficient(r.GradNorm, *o.common.GradClipNorm)
 	}
-	for i, p := range o.params {
+	if o.disk == nil {
+		if err := o.update(0, len(o.params), &r); err != nil {
+			return StepResult{}, err
+		}
+		return o.taken(r), nil
+	}
+	taken, err := o.disk.step(o, &r)
+	if !taken {
+		return StepResult{}, err
+	}
+	return o.taken(r), err
+}
+
+// update steps the parameters from first to before last that have gradients.
+func (o *Optimizer) update(first, last int, r *StepResult) error {
+	for i, p := range o.params[first:last] {
 		if p.gradients().Len() == 0 {
 			continue
 		}
 		p.step++
-		counts, skipped, err := o.config.update(o, p, r)
+		counts, skipped, err := o.config.update(o, p, *r)
 		if err != nil {
 			p.step--
-			return StepResult{}, p.errorf("%w; this parameter and those after the first %d have not been updated", err, i)
+			return p.errorf("%w; this parameter and those after the first %d have not been updated", err, first+i)
 		}
 		r.Add(counts)
 		if skipped {
@@ -131,9 +169,13 @@ func (o *Optimizer) Step() (StepResult, error) {
 			r.Updated++
 		}
 	}
+	return nil
+}
+
+func (o *Optimizer) taken(r StepResult) StepResult {
 	o.dropSums()
 	o.step++
-	return r, nil
+	return r
 }
 
 // Steps is the number of steps taken.

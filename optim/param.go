@@ -72,7 +72,9 @@ type parameter struct {
 	tied   []*Param // later names of it
 
 	step    int64 // updates so far
+	layout  stateLayout
 	moments moments
+	home    *batch   // that it is offloaded with, or nil
 	sums    []uint16 // bf16 sums of the gradients of micro-batches, or nil
 	hasSums bool
 

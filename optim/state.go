@@ -1,6 +1,8 @@
 package optim
 
 import (
+	"unsafe"
+
 	"github.com/lowbit-go/lowbit/bf16"
 	"github.com/lowbit-go/lowbit/codebook"
 	"github.com/lowbit-go/lowbit/kernels"
@@ -16,7 +18,7 @@ type moments struct {
 // StateTensor is one piece of a parameter's state: exp_avg and exp_avg_sq, the moments, with
 // exp_avg_absmax and exp_avg_sq_absmax where they are codes; row and col, the factors of a
 // second moment; low, the lower halves of a split master. One of the slices is set, and
-// shares the optimizer's memory.
+// shares the optimizer's memory unless that is on disk.
 type StateTensor struct {
 	Kind string
 	F32  []float32
@@ -50,32 +52,19 @@ func (s *moments) tensors() []StateTensor {
 }
 
 // State lists the pieces of a parameter's state, each flat in the order of the parameter's
-// elements; nil for an unknown name. A tied parameter goes by its first name.
+// elements; nil for an unknown name. A tied parameter goes by its first name. States that
+// are offloaded to disk are read from there into memory of their own: nil where that fails.
 func (o *Optimizer) State(name string) []StateTensor {
 	for _, p := range o.params {
-		if p.Name == name {
-			return p.moments.tensors()
+		if p.Name != name {
+			continue
 		}
+		if o.disk != nil {
+			return o.disk.copyOf(p)
+		}
+		return p.moments.tensors()
 	}
 	return nil
-}
-
-func newMoment(n int, storage storage, format kernels.Format) kernels.Moment {
-	switch storage {
-	case storeFloat32:
-		return kernels.Moment{Floats: kernels.Float32s(make([]float32, n))}
-	case storeBF16:
-		return kernels.Moment{Floats: kernels.BF16s(make([]uint16, n))}
-	}
-	m := kernels.Moment{Codes: make([]uint8, format.CodeBytes(n)), Scales: make([]float32, format.Scales(n)), Format: format}
-	zero := format.Codebook.Zero()
-	if format.Codebook.Bits() == 4 {
-		zero |= zero << 4
-	}
-	for i := range m.Codes {
-		m.Codes[i] = zero
-	}
-	return m
 }
 
 // momentFormats are the formats of quantised AdamW moments.
@@ -88,24 +77,94 @@ func momentFormats(storage storage, block int, headroom bool) (m, v kernels.Form
 		kernels.Format{Codebook: codebook.Linear4(), Block: block}
 }
 
-// newMoments is the state of AdamW before the first step: zeros.
-func newMoments(p *parameter, block int, headroom bool) moments {
-	n := p.n
-	m, v := momentFormats(p.storage, block, headroom)
-	s := moments{m: newMoment(n, p.storage, m)}
-	if p.storage == storeFactored {
-		s.row, s.col = newFactors(p)
-		return s
+// stateLayout says what a parameter's state consists of.
+type stateLayout struct {
+	elements   int
+	storage    storage
+	m, v       kernels.Format // of codes
+	single     bool           // no second moment
+	rows, cols int            // of the factors
+	low        bool
+}
+
+// adamWLayout has both moments. A parameter without elements has no factors.
+func adamWLayout(p *parameter, block int, headroom bool) stateLayout {
+	l := stateLayout{elements: p.n, storage: p.storage}
+	l.m, l.v = momentFormats(p.storage, block, headroom)
+	if p.storage == storeFactored && p.n > 0 {
+		l.rows = int(p.Shape[0])
+		l.cols = p.n / l.rows
 	}
-	s.v = newMoment(n, p.storage, v)
+	return l
+}
+
+// moments are the state in memory of the arena, whatever that holds.
+func (l *stateLayout) moments(a *arena) (s moments) {
+	s.m = l.moment(a, l.m)
+	switch {
+	case l.single:
+	case l.storage == storeFactored:
+		s.row, s.col = take[float32](a, l.rows), take[float32](a, l.cols)
+	default:
+		s.v = l.moment(a, l.v)
+	}
+	if l.low {
+		s.low = take[uint16](a, l.elements)
+	}
 	return s
 }
 
-// newFactors are those of [shape[0], rest]; a parameter without elements has none.
-func newFactors(p *parameter) (row, col []float32) {
-	if p.n == 0 {
-		return []float32{}, []float32{}
+func (l *stateLayout) moment(a *arena, format kernels.Format) kernels.Moment {
+	n := l.elements
+	switch l.storage {
+	case storeFloat32:
+		return kernels.Moment{Floats: kernels.Float32s(take[float32](a, n))}
+	case storeBF16:
+		return kernels.Moment{Floats: kernels.BF16s(take[uint16](a, n))}
 	}
-	rows := int(p.Shape[0])
-	return make([]float32, rows), make([]float32, p.n/rows)
+	codes, scales := take[uint8](a, format.CodeBytes(n)), take[float32](a, format.Scales(n))
+	return kernels.Moment{Codes: codes, Scales: scales, Format: format}
 }
+
+// begin makes a state in cleared memory that before the first step: codes of zero are not zero.
+func (s *moments) begin() {
+	for _, m := range []*kernels.Moment{&s.m, &s.v} {
+		if !m.Quantized() {
+			continue
+		}
+		zero := m.Format.Codebook.Zero()
+		if m.Format.Codebook.Bits() == 4 {
+			zero |= zero << 4
+		}
+		for i := range m.Codes {
+			m.Codes[i] = zero
+		}
+	}
+}
+
+// arena gives its memory away piece by piece. A nil one allocates each piece, and one
+// without memory only counts.
+type arena struct {
+	memory []byte
+	used   int64
+}
+
+// arenaAlign is that of every piece: a cache line.
+const arenaAlign = 64
+
+func take[E any](a *arena, n int) []E {
+	if a == nil {
+		return make([]E, n)
+	}
+	at := a.used
+	a.used += roundUp(int64(n)*int64(unsafe.Sizeof(*new(E))), arenaAlign)
+	switch {
+	case n == 0:
+		return []E{}
+	case a.memory == nil:
+		return nil
+	}
+	return unsafe.Slice((*E)(unsafe.Pointer(&a.memory[at])), n)
+}
+
+func roundUp(n, to int64) int64 { return (n + to - 1) / to * to }
