@@ -95,7 +95,7 @@ func (o *Optimizer) makeStates() (err error) {
 // Without disk there is nothing to close. An optimizer that is not closed keeps its scratch
 // file as long as it is reachable, but no longer than the process lives.
 func (o *Optimizer) Close() error {
-	if o.disk == nil {
+	if o.disk == nil || o.disk.closed {
 		return nil
 	}
 	return o.disk.close()
