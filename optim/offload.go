@@ -41,7 +41,7 @@ func (e *OffloadError) Unwrap() error { return e.Err }
 type offload struct {
 	file    scratchFile
 	batches []*batch
-	largest int64 // bytes of a batch
+	largest int64 // room of a batch
 	closed  bool
 
 	free, ready, changed chan *window
@@ -118,8 +118,9 @@ func newOffload(params []*parameter, folder string, size int) (*offload, error) 
 			p.layout.moments(&count)
 		}
 		b.bytes = count.used
-		end += roundUp(b.bytes, offloadAlign)
-		d.largest = max(d.largest, b.bytes)
+		room := roundUp(b.bytes, offloadAlign)
+		end += room
+		d.largest = max(d.largest, room)
 		d.batches = append(d.batches, b)
 	}
 	file, err := scratch.Create(folder, end)

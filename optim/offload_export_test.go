@@ -77,3 +77,54 @@ func (o *Optimizer) FailUpdate(name string, err error) (end func()) {
 	o.config = failing{whole, name, err}
 	return func() { o.config = whole }
 }
+
+// MoveStates reads and writes what a step does, and steps nothing.
+func (o *Optimizer) MoveStates() error {
+	whole := o.config
+	o.config = idle{whole}
+	_, err := o.Step()
+	o.config = whole
+	return err
+}
+
+type idle struct{ Config }
+
+func (idle) update(*Optimizer, *parameter, StepResult) (c kernels.Counts, skipped bool, err error) {
+	return c, false, nil
+}
+
+// MoveStatesInTurn does it on one goroutine.
+func (o *Optimizer) MoveStatesInTurn() error {
+	w := <-o.disk.free
+	defer func() { o.disk.free <- w }()
+	for _, b := range o.disk.batches {
+		w.batch = b
+		if err := o.disk.file.ReadAt(w.bytes(), b.offset); err != nil {
+			return err
+		}
+		if err := o.disk.file.WriteAt(w.bytes(), b.offset); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type ScratchFile = scratchFile
+
+// MoveTo copies the states to another file and uses it from then on.
+func (o *Optimizer) MoveTo(file ScratchFile) error {
+	w := <-o.disk.free
+	defer func() { o.disk.free <- w }()
+	for _, b := range o.disk.batches {
+		w.batch = b
+		if err := o.disk.file.ReadAt(w.bytes(), b.offset); err != nil {
+			return err
+		}
+		if err := file.WriteAt(w.bytes(), b.offset); err != nil {
+			return err
+		}
+	}
+	o.disk.file.Close()
+	o.disk.file = file
+	return nil
+}

@@ -54,3 +54,35 @@ func TestOffloadReadOnlyDisk(t *testing.T) {
 	require.ErrorIs(t, err, unix.EROFS)
 	require.EqualError(t, err, "optim: optimizer_state_offload_dir: "+folder+": scratch file: read-only file system")
 }
+
+// directFile is a scratch file whose bytes go from memory to the disk and back past the
+// page cache.
+type directFile struct{ *os.File }
+
+func openDirect(t testing.TB) directFile {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(t.TempDir(), "direct"), os.O_RDWR|os.O_CREATE|unix.O_DIRECT, 0o666)
+	if err != nil {
+		t.Skipf("opening a file past the page cache: %v", err)
+	}
+	return directFile{f}
+}
+
+// wholePages are what such a file takes: windows and batches begin and end at one.
+func wholePages(p []byte) []byte { return p[:(len(p)+4095)&^4095] }
+
+func (f directFile) ReadAt(p []byte, off int64) error {
+	_, err := f.File.ReadAt(wholePages(p), off)
+	return err
+}
+
+func (f directFile) WriteAt(p []byte, off int64) error {
+	_, err := f.File.WriteAt(wholePages(p), off)
+	return err
+}
+
+// BenchmarkOffloadDirect is BenchmarkOffload past the page cache, as it is for states that
+// do not fit in there.
+func BenchmarkOffloadDirect(b *testing.B) {
+	benchmarkOffload(b, func(disk *optim.Optimizer) { require.NoError(b, disk.MoveTo(openDirect(b))) })
+}
