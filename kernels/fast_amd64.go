@@ -14,10 +14,10 @@ var fast = implementations{
 	dequantize8:              avx2[DequantizeFunc](dequantizeAVX2),
 	dequantize4:              avx2[DequantizeFunc](dequantize4AVX2),
 
-	round:      avx2[RoundFunc](roundAVX2),
-	truncate:   avx2[RoundFunc](truncateAVX2),
-	stochastic: avx2[StochasticFunc](stochasticAVX2),
-	widen:      avx2[WidenFunc](widenAVX2),
+	round:      avx512[RoundFunc]("avx512", 0, roundAVX512, avx2[RoundFunc](roundAVX2)),
+	truncate:   avx512[RoundFunc]("avx512", 0, truncateAVX512, avx2[RoundFunc](truncateAVX2)),
+	stochastic: avx512[StochasticFunc]("avx512", 0, stochasticAVX512, avx2[StochasticFunc](stochasticAVX2)),
+	widen:      avx512[WidenFunc]("avx512", 0, widenAVX512, avx2[WidenFunc](widenAVX2)),
 
 	absmax:       avx2[AbsmaxFunc](absmaxAVX2),
 	normFloat32:  avx2[ChunkSumsFunc](normFloat32AVX2),

@@ -64,3 +64,31 @@ func scaleBF16AVX2(x Floats, factor float32) {
 	race.Write(x.BF16)
 	amd64.ScaleBF16AVX2(uint16s(x.BF16), factor)
 }
+
+// streams tells whether this many elements are a piece of work whose results no cache
+// holds: the door of such work gives larger pieces than others.
+func streams(elements int) bool { return elements > pieceElements }
+
+func roundAVX512(dst []bf16.BF16, src []float32) {
+	race.Write(dst)
+	race.Read(src)
+	amd64.RoundAVX512(uint16s(dst), src, streams(len(dst)))
+}
+
+func truncateAVX512(dst []bf16.BF16, src []float32) {
+	race.Write(dst)
+	race.Read(src)
+	amd64.TruncateAVX512(uint16s(dst), src, streams(len(dst)))
+}
+
+func stochasticAVX512(dst []bf16.BF16, src []float32, s Stream) {
+	race.Write(dst)
+	race.Read(src)
+	amd64.StochasticAVX512(uint16s(dst), src, s.Seed, s.Step, uint64(s.First))
+}
+
+func widenAVX512(dst []float32, src []bf16.BF16) {
+	race.Write(dst)
+	race.Read(src)
+	amd64.WidenAVX512(dst, uint16s(src), streams(len(dst)))
+}

@@ -18,6 +18,22 @@ const mostThreads = 1024
 // inputs on the caller's goroutine.
 const pieceElements = 32 << 10
 
+// streamElements is how many results are taken to be far more than the caches hold, and
+// streamPiece the alignment of the pieces of such work: implementations see by a piece's
+// size that its results need not stay in a cache.
+const (
+	streamElements = 8 << 20
+	streamPiece    = 2 * pieceElements
+)
+
+// streamAlign is the alignment of the pieces of n elements that are written and not read.
+func streamAlign(n int) int {
+	if n >= streamElements {
+		return streamPiece
+	}
+	return 1
+}
+
 // splitter runs one operation over aligned pieces of its input. A is the operation's
 // arguments.
 type splitter[A any] struct {

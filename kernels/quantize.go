@@ -16,20 +16,22 @@ type QuantizeFunc func(codes []uint8, scales, x []float32, f Format) (poisoned i
 type DequantizeFunc func(dst []float32, codes []uint8, scales []float32, f Format)
 
 var (
-	OpQuantizeDynamic8         = declareQuantize("dynamic8", 5, fast.quantizeDynamic8)
-	OpQuantizeDynamic8Unsigned = declareQuantize("dynamic8u", 5, fast.quantizeDynamic8Unsigned)
-	OpQuantize8                = declareQuantize("8bit", 5, fast.quantize8) // any table of up to 256 values
-	OpQuantize4                = declareQuantize("4bit", 4.5, fast.quantize4)
-	OpDequantize8              = declareDequantize("8bit", 5, fast.dequantize8)
-	OpDequantize4              = declareDequantize("4bit", 4.5, fast.dequantize4)
+	OpQuantizeDynamic8         = declareQuantize("dynamic8", 1, fast.quantizeDynamic8)
+	OpQuantizeDynamic8Unsigned = declareQuantize("dynamic8u", 1, fast.quantizeDynamic8Unsigned)
+	OpQuantize8                = declareQuantize("8bit", 1, fast.quantize8) // any table of up to 256 values
+	OpQuantize4                = declareQuantize("4bit", 0.5, fast.quantize4)
+	OpDequantize8              = declareDequantize("8bit", 1, fast.dequantize8)
+	OpDequantize4              = declareDequantize("4bit", 0.5, fast.dequantize4)
 )
 
-func declareQuantize(variant string, bytes float64, fast []Impl[QuantizeFunc]) *Op[QuantizeFunc] {
-	return declare(Op[QuantizeFunc]{Name: "quantize", Variant: variant, Bytes: bytes}, reference.Quantize, fast)
+func declareQuantize(variant string, code float64, fast []Impl[QuantizeFunc]) *Op[QuantizeFunc] {
+	streams := Streams{Read: []float64{4}, Write: []float64{code}}
+	return declare(Op[QuantizeFunc]{Name: "quantize", Variant: variant, Streams: streams}, reference.Quantize, fast)
 }
 
-func declareDequantize(variant string, bytes float64, fast []Impl[DequantizeFunc]) *Op[DequantizeFunc] {
-	return declare(Op[DequantizeFunc]{Name: "dequantize", Variant: variant, Bytes: bytes}, reference.Dequantize, fast)
+func declareDequantize(variant string, code float64, fast []Impl[DequantizeFunc]) *Op[DequantizeFunc] {
+	streams := Streams{Read: []float64{code}, Write: []float64{4}}
+	return declare(Op[DequantizeFunc]{Name: "dequantize", Variant: variant, Streams: streams}, reference.Dequantize, fast)
 }
 
 // OpQuantize is the row that quantises to a codebook.

@@ -336,8 +336,7 @@ func (o *Optimizer) pieces(weights bool) []piece {
 	}
 	for _, p := range o.params {
 		for i, t := range p.moments.tensors() {
-			shape := []int64{int64(len(t.F32) + len(t.BF16) + len(t.U16) + len(t.U8))}
-			pieces = append(pieces, piece{t, t.Kind + "/" + p.Name, shape, p, i})
+			pieces = append(pieces, piece{t, t.Kind + "/" + p.Name, []int64{t.elements()}, p, i})
 		}
 	}
 	if weights {

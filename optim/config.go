@@ -238,7 +238,7 @@ func (c MuonConfig) adjust() string {
 
 // polynomials returns the triple of each Newton-Schulz step and the safety that multiplies the norm.
 func (c MuonConfig) polynomials() (triples []kernels.Triple, safety float64, err error) {
-	return c.NSCoeffs.polynomials(c.NSSteps, c.NSDtype == "bfloat16")
+	return c.NSCoeffs.Polynomials(c.NSSteps, c.NSDtype == "bfloat16")
 }
 
 func defaultCommon() Common {

@@ -112,12 +112,10 @@ func newOffload(params []*parameter, folder string, size int) (*offload, error) 
 	for first := 0; first < len(params); first += min(size, len(params)-first) {
 		last := first + min(size, len(params)-first)
 		b := &batch{first: first, last: last, params: params[first:last], offset: end}
-		count := arena{}
 		for _, p := range b.params {
 			p.home = b
-			p.layout.moments(&count)
+			b.bytes += arenaBytes(p.layout.sizes(p.Shape, int64(p.n)))
 		}
-		b.bytes = count.used
 		room := roundUp(b.bytes, offloadAlign)
 		end += room
 		d.largest = max(d.largest, room)
@@ -140,10 +138,11 @@ func (d *offload) begin() error {
 	}
 	w := <-d.free
 	for _, b := range d.batches {
-		w.hold(b)
+		w.batch = b
 		clear(w.memory)
+		memory := arena{w.memory}
 		for _, p := range b.params {
-			p.moments.begin()
+			p.moments = p.newMoments(&memory)
 		}
 		if err := d.file.WriteAt(w.bytes(), b.offset); err != nil {
 			d.file.Close()
@@ -163,9 +162,9 @@ func (d *offload) newWindow() *window {
 // hold makes the window that of a batch, whose parameters have their moments there then.
 func (w *window) hold(b *batch) {
 	w.batch = b
-	memory := arena{memory: w.memory}
+	memory := arena{w.memory}
 	for _, p := range b.params {
-		p.moments = p.layout.moments(&memory)
+		p.moments = p.layout.place(p.Shape, p.n, &memory)
 	}
 }
 

@@ -6,6 +6,7 @@ package optim
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/lowbit-go/lowbit/bf16"
 	"github.com/lowbit-go/lowbit/kernels"
@@ -32,6 +33,7 @@ type Optimizer struct {
 // is not valid, a group that matches no parameter, and a parameter whose shape, role and
 // slices do not fit each other.
 func New(config Config, params []Param) (*Optimizer, error) {
+	config = plain(config)
 	if config == nil {
 		return nil, fmt.Errorf("optim: no configuration, want an AdamWConfig or a MuonConfig")
 	}
@@ -51,7 +53,6 @@ func New(config Config, params []Param) (*Optimizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	split := false
 	for i, param := range distinct {
 		p, err := newParameter(param, groups[i], config)
 		if err != nil {
@@ -61,14 +62,11 @@ func New(config Config, params []Param) (*Optimizer, error) {
 		p.seedM = bf16.StreamSeed(o.common.Seed, 'm', p.Name)
 		p.seedV = bf16.StreamSeed(o.common.Seed, 'v', p.Name)
 		p.seedW = bf16.StreamSeed(o.common.Seed, 'w', p.Name)
-		if o.common.Master == "split" && p.Weights.BF16 != nil {
-			p.layout.low = true
-			split = true
-		}
+		p.layout.master = o.common.Master == "split" && p.narrow
 		o.params = append(o.params, p)
 	}
-	if o.common.Master == "split" && !split {
-		return nil, fmt.Errorf("optim: master: got split, want none where no parameter has bf16 weights")
+	if err := o.common.checkMaster(o.params); err != nil {
+		return nil, err
 	}
 	if err := o.check(); err != nil {
 		return nil, err
@@ -79,14 +77,38 @@ func New(config Config, params []Param) (*Optimizer, error) {
 	return o, nil
 }
 
+// plain is the configuration that a pointer to one has now.
+func plain(config Config) Config {
+	switch c := config.(type) {
+	case *AdamWConfig:
+		if c == nil {
+			return nil
+		}
+		return *c
+	case *MuonConfig:
+		if c == nil {
+			return nil
+		}
+		return *c
+	}
+	return config
+}
+
+// checkMaster refuses a split master of no weights.
+func (c Common) checkMaster(params []*parameter) error {
+	if c.Master == "split" && !slices.ContainsFunc(params, func(p *parameter) bool { return p.layout.master }) {
+		return fmt.Errorf("optim: master: got split, want none where no parameter has bf16 weights")
+	}
+	return nil
+}
+
 func (o *Optimizer) makeStates() (err error) {
 	if o.common.OptimizerStateOffload == "disk" {
 		o.disk, err = newOffload(o.params, o.common.OptimizerStateOffloadDir, o.common.OptimizerStateOffloadBatchSize)
 		return err
 	}
 	for _, p := range o.params {
-		p.moments = p.layout.moments(nil)
-		p.moments.begin()
+		p.moments = p.newMoments(nil)
 	}
 	return nil
 }

@@ -1,10 +1,7 @@
 package optim
 
 import (
-	"unsafe"
-
 	"github.com/lowbit-go/lowbit/bf16"
-	"github.com/lowbit-go/lowbit/codebook"
 	"github.com/lowbit-go/lowbit/kernels"
 )
 
@@ -27,9 +24,11 @@ type StateTensor struct {
 	U8   []uint8
 }
 
-func (t StateTensor) bytes() int64 {
-	return 4*int64(len(t.F32)) + 2*int64(len(t.BF16)+len(t.U16)) + int64(len(t.U8))
+func (t StateTensor) elements() int64 {
+	return int64(len(t.F32) + len(t.BF16) + len(t.U16) + len(t.U8))
 }
+
+func (t StateTensor) bytes() int64 { return t.elements() * t.dtype().Bits() / 8 }
 
 // tensors lists the pieces of the state.
 func (s *moments) tensors() []StateTensor {
@@ -66,105 +65,3 @@ func (o *Optimizer) State(name string) []StateTensor {
 	}
 	return nil
 }
-
-// momentFormats are the formats of quantised AdamW moments.
-func momentFormats(storage storage, block int, headroom bool) (m, v kernels.Format) {
-	if storage == store8bit {
-		return kernels.Format{Codebook: codebook.Dynamic8(), Block: block, Headroom: headroom},
-			kernels.Format{Codebook: codebook.Dynamic8Unsigned(), Block: block}
-	}
-	return kernels.Format{Codebook: codebook.DE4(), Block: block},
-		kernels.Format{Codebook: codebook.Linear4(), Block: block}
-}
-
-// stateLayout says what a parameter's state consists of.
-type stateLayout struct {
-	elements   int
-	storage    storage
-	m, v       kernels.Format // of codes
-	single     bool           // no second moment
-	rows, cols int            // of the factors
-	low        bool
-}
-
-// adamWLayout has both moments. A parameter without elements has no factors.
-func adamWLayout(p *parameter, block int, headroom bool) stateLayout {
-	l := stateLayout{elements: p.n, storage: p.storage}
-	l.m, l.v = momentFormats(p.storage, block, headroom)
-	if p.storage == storeFactored && p.n > 0 {
-		l.rows = int(p.Shape[0])
-		l.cols = p.n / l.rows
-	}
-	return l
-}
-
-// moments are the state in memory of the arena, whatever that holds.
-func (l *stateLayout) moments(a *arena) (s moments) {
-	s.m = l.moment(a, l.m)
-	switch {
-	case l.single:
-	case l.storage == storeFactored:
-		s.row, s.col = take[float32](a, l.rows), take[float32](a, l.cols)
-	default:
-		s.v = l.moment(a, l.v)
-	}
-	if l.low {
-		s.low = take[uint16](a, l.elements)
-	}
-	return s
-}
-
-func (l *stateLayout) moment(a *arena, format kernels.Format) kernels.Moment {
-	n := l.elements
-	switch l.storage {
-	case storeFloat32:
-		return kernels.Moment{Floats: kernels.Float32s(take[float32](a, n))}
-	case storeBF16:
-		return kernels.Moment{Floats: kernels.BF16s(take[uint16](a, n))}
-	}
-	codes, scales := take[uint8](a, format.CodeBytes(n)), take[float32](a, format.Scales(n))
-	return kernels.Moment{Codes: codes, Scales: scales, Format: format}
-}
-
-// begin makes a state in cleared memory that before the first step: codes of zero are not zero.
-func (s *moments) begin() {
-	for _, m := range []*kernels.Moment{&s.m, &s.v} {
-		if !m.Quantized() {
-			continue
-		}
-		zero := m.Format.Codebook.Zero()
-		if m.Format.Codebook.Bits() == 4 {
-			zero |= zero << 4
-		}
-		for i := range m.Codes {
-			m.Codes[i] = zero
-		}
-	}
-}
-
-// arena gives its memory away piece by piece. A nil one allocates each piece, and one
-// without memory only counts.
-type arena struct {
-	memory []byte
-	used   int64
-}
-
-// arenaAlign is that of every piece: a cache line.
-const arenaAlign = 64
-
-func take[E any](a *arena, n int) []E {
-	if a == nil {
-		return make([]E, n)
-	}
-	at := a.used
-	a.used += roundUp(int64(n)*int64(unsafe.Sizeof(*new(E))), arenaAlign)
-	switch {
-	case n == 0:
-		return []E{}
-	case a.memory == nil:
-		return nil
-	}
-	return unsafe.Slice((*E)(unsafe.Pointer(&a.memory[at])), n)
-}
-
-func roundUp(n, to int64) int64 { return (n + to - 1) / to * to }

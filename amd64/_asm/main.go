@@ -14,8 +14,11 @@ var files = []struct {
 	generate func(*generator)
 }{
 	{"round_avx2", roundAVX2},
+	{"round_avx512", roundAVX512},
 	{"split_avx2", splitAVX2},
 	{"stochastic_avx2", stochasticAVX2},
+	{"split_avx512", splitAVX512},
+	{"stochastic_avx512", stochasticAVX512},
 	{"sums_avx2", sumsAVX2},
 	{"quantize_avx2", quantizeAVX2},
 	{"encode_avx2", encodeAVX2},
@@ -25,6 +28,8 @@ var files = []struct {
 	{"adamw_float32_avx2", adamWFloat32AVX2},
 	{"adamw_bf16_avx2", adamWBF16AVX2},
 	{"adamw_8bit_avx2", adamW8bitAVX2},
+	{"stream_avx2", streamAVX2},
+	{"stream_avx512", streamAVX512},
 }
 
 func main() {
