@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/lowbit-go/lowbit/internal/scratch"
+	"github.com/lowbit-go/lowbit/internal/scratchfile"
 )
 
 // OffloadError is the error of a step that was taken although the scratch file of
@@ -121,7 +121,7 @@ func newOffload(params []*parameter, folder string, size int) (*offload, error) 
 		d.largest = max(d.largest, room)
 		d.batches = append(d.batches, b)
 	}
-	file, err := scratch.Create(folder, end)
+	file, err := scratchfile.Create(folder, end)
 	if err == nil {
 		d.file = file
 		err = d.begin()

@@ -1,6 +1,6 @@
 //go:build unix && !linux
 
-package scratch
+package scratchfile
 
 import "os"
 

@@ -1,6 +1,6 @@
-// Package scratch keeps bytes on a disk that are of no use to anybody once the process has
+// Package scratchfile keeps bytes on a disk that are of no use to anybody once the process has
 // ended.
-package scratch
+package scratchfile
 
 import (
 	"errors"
@@ -66,5 +66,15 @@ func (s *File) explain(err error) error {
 	if errors.As(err, &path) {
 		err = path.Err
 	}
-	return fmt.Errorf("%s: scratch file: %w", s.folder, err)
+	return &Error{s.folder, err}
 }
+
+// Error is what the system says of a file in a folder.
+type Error struct {
+	Folder string
+	Err    error
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s: scratch file: %v", e.Folder, e.Err) }
+
+func (e *Error) Unwrap() error { return e.Err }

@@ -1,6 +1,6 @@
 //go:build !unix && !windows
 
-package scratch
+package scratchfile
 
 import "os"
 

@@ -1,4 +1,4 @@
-package scratch
+package scratchfile
 
 import (
 	"crypto/rand"
