@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,50 +19,56 @@ func offloadFlags(folder string, more ...string) []string {
 // TestTrainOffload has the same losses and the same checkpoint as in memory, also where half of the run was there, and
 // leaves nothing on the disk.
 func TestTrainOffload(t *testing.T) {
-	folder := t.TempDir()
-	at := func(name string) string { return filepath.Join(folder, name) }
-	scratch := t.TempDir()
-	config := fmt.Sprintf(`{"lr": 0.01, "optimizer_state_offload": "disk", "optimizer_state_offload_dir": %q}`, scratch)
-	require.NoError(t, os.WriteFile(at("file"), []byte(config), 0o666))
-	for name, c := range map[string]struct{ flags, more []string }{
-		"all":   {nil, []string{"--optimizer-state-offload-batch-size", "3"}},
-		"4bit":  {[]string{"--adam-4bit"}, nil},
-		"muon":  {[]string{"--optimizer", "muon"}, []string{"--optimizer-state-offload-batch-size", "100"}},
-		"file":  {[]string{"--config", at("file")}, nil},
-		"file2": {[]string{"--config", at("file"), "--optimizer-state-offload", "cpu"}, nil},
+	scratch, config := t.TempDir(), filepath.Join(t.TempDir(), "config")
+	text := fmt.Sprintf(`{"lr": 0.01, "optimizer_state_offload": "disk", "optimizer_state_offload_dir": %q}`, scratch)
+	require.NoError(t, os.WriteFile(config, []byte(text), 0o666))
+	for name, c := range map[string]struct{ flags, offload []string }{
+		"4-bit":         {[]string{"--adam-4bit"}, offloadFlags(scratch)},
+		"muon":          {[]string{"--optimizer", "muon"}, offloadFlags(scratch, "--optimizer-state-offload-batch-size", "3")},
+		"config":        {[]string{"--config", config}, nil},
+		"config in cpu": {[]string{"--config", config}, []string{"--optimizer-state-offload", "cpu"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			args := train(4, c.flags...)
-			memory, disk := append(args, "--out", at(name+"1")), append(args, "--out", at(name+"2"))
-			if name != "all" {
-				memory, disk = append(memory, "--checkpoint", at(name+".c1")), append(disk, "--checkpoint", at(name+".c2"))
+			folder := t.TempDir()
+			at := func(name string) string { return filepath.Join(folder, name) }
+			args := func(name string, more ...string) []string {
+				return slices.Concat(train(4, c.flags...), []string{"--out", at(name), "--checkpoint", at(name + ".c")}, more)
 			}
-			disk = append(disk, offloadFlags(scratch, c.more...)...)
-			require.Equal(t, losses(t, trained(t, memory...).CSV), losses(t, trained(t, disk...).CSV))
+			memory := trained(t, args("memory", "--optimizer-state-offload", "none")...)
+			disk := trained(t, args("disk", c.offload...)...)
+			require.Equal(t, losses(t, memory.CSV), losses(t, disk.CSV))
+			require.Equal(t, read(t, at("memory.c")), read(t, at("disk.c")))
 			require.Empty(t, names(t, scratch))
-			if name == "all" {
-				return
-			}
-			require.Equal(t, read(t, at(name+".c1")), read(t, at(name+".c2")))
 
-			asked := 0
-			r := lowbitWith(hooked{context.Background(), &asked, func(time int) error {
-				if time > 2 {
-					return context.Canceled
-				}
-				return nil
-			}}, 0, append(disk, "--force")...)
-			require.Equal(t, exitInterrupted, r.code)
-			require.Empty(t, names(t, scratch))
-			resumed := append(train(4, c.flags...), "--resume", at(name+".c2"), "--checkpoint", at(name+".c2"), "--out", at(name+"3"))
-			if name == "4bit" {
-				resumed = append(resumed, offloadFlags(scratch)...)
+			for name, where := range map[string][2][]string{
+				"from disk": {c.offload, {"--optimizer-state-offload", "none"}},
+				"to disk":   {{"--optimizer-state-offload", "none"}, c.offload},
+			} {
+				asked := 0
+				r := lowbitWith(hooked{context.Background(), &asked, func(time int) error {
+					if time > 2 {
+						return context.Canceled
+					}
+					return nil
+				}}, 0, args(name, where[0]...)...)
+				require.Equal(t, exitInterrupted, r.code)
+				require.Empty(t, names(t, scratch))
+				trained(t, args(name, append(where[1], "--resume", at(name+".c"))...)...)
+				require.Equal(t, read(t, at("memory.c")), read(t, at(name+".c")))
 			}
-			trained(t, resumed...)
-			require.Equal(t, read(t, at(name+".c1")), read(t, at(name+".c2")))
 			require.Empty(t, names(t, scratch))
 		})
 	}
+}
+
+// TestTrainOffloadsEach of several optimizers.
+func TestTrainOffloadsEach(t *testing.T) {
+	folder, scratch := t.TempDir(), t.TempDir()
+	args := func(name string, more ...string) []string {
+		return train(2, append(more, "--out", filepath.Join(folder, name))...)
+	}
+	require.Equal(t, losses(t, trained(t, args("memory")...).CSV), losses(t, trained(t, args("disk", offloadFlags(scratch)...)...).CSV))
+	require.Empty(t, names(t, scratch))
 }
 
 // TestStepOffload has the same outputs as in memory, and leaves nothing on the disk.
