@@ -32,11 +32,13 @@ var fast = implementations{
 	adamW4bit:     adamW4bitAVX2,
 	adamWFactored: adamW4bitAVX2,
 
-	gemmFloat32: avx2[GemmFunc](stripsAVX2.Gemm),
-	syrkFloat32: avx2[SyrkFunc](stripsAVX2.Syrk),
+	gemmFloat32: gemmFloat32,
+	syrkFloat32: syrkFloat32,
+	gemmBF16:    gemmBF16,
+	syrkBF16:    syrkBF16,
 
-	newtonSchulzFloat32: avx2[NewtonSchulzFunc](stripsAVX2.NewtonSchulz),
-	newtonSchulzBF16:    avx2[NewtonSchulzFunc](stripsBF16AVX2.NewtonSchulz),
+	newtonSchulzFloat32: newtonSchulzFloat32,
+	newtonSchulzBF16:    newtonSchulzBF16,
 }
 
 // avx2 is the list of implementations of a row that has one for AVX2.

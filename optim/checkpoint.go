@@ -2,10 +2,10 @@ package optim
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"hash"
 	"maps"
 	"slices"
 
@@ -65,33 +65,14 @@ func (o *Optimizer) Save(path string, options SaveOptions) error {
 	metadata := map[string]string{}
 	maps.Copy(metadata, options.Metadata)
 	metadata[checkpointKey] = string(description)
-	pieces := o.pieces(options.Weights)
-	w, err := tensorfile.Create(path, metadata, layout(pieces), true)
-	if err != nil {
-		return err
-	}
-	defer w.Abort()
-	sum := newChecksum(metadata, pieces)
-	buffer := make([]byte, pieceBytes)
 	states := cursor{disk: o.disk}
 	defer states.leave()
-	for i, piece := range pieces {
-		if err := states.to(&piece); err != nil {
-			return err
-		}
-		for off := int64(0); off < piece.bytes(); off += pieceBytes {
-			chunk := buffer[:min(pieceBytes, piece.bytes()-off)]
-			piece.encode(chunk, off)
-			sum.Write(chunk)
-			if err := w.WriteAt(i, chunk, off); err != nil {
-				return err
-			}
-		}
+	tensors := []checkpointTensor{}
+	for _, p := range o.pieces(options.Weights) {
+		tensors = append(tensors, p.checkpointTensor(&states))
 	}
-	if err := w.WriteAt(len(pieces), sum.Sum(nil), 0); err != nil {
-		return err
-	}
-	return w.Commit()
+	w := checkpointWriter{path: path, metadata: metadata, overwrite: true}
+	return w.write(context.Background(), tensors)
 }
 
 // Load continues from a checkpoint that was saved with the same representation of the
@@ -327,13 +308,7 @@ type piece struct {
 // pieces are the checkpoint's tensors in order: the codebooks in use, then each
 // parameter's state, then the weights if asked for.
 func (o *Optimizer) pieces(weights bool) []piece {
-	var pieces []piece
-	for _, book := range o.codebooks() {
-		values := book.Values()
-		pieces = append(pieces, piece{
-			StateTensor: StateTensor{Kind: "codebook", F32: values}, name: "codebook/" + book.Name(), shape: []int64{int64(len(values))},
-		})
-	}
+	pieces := o.codebookPieces()
 	for _, p := range o.params {
 		for i, t := range p.moments.tensors() {
 			pieces = append(pieces, piece{t, t.Kind + "/" + p.Name, []int64{t.elements()}, p, i})
@@ -350,40 +325,46 @@ func (o *Optimizer) pieces(weights bool) []piece {
 
 func weightName(p *parameter) string { return "weight/" + p.Name }
 
-func (o *Optimizer) codebooks() []*codebook.Codebook {
+// codebookPieces are the codebooks in use.
+func (o *Optimizer) codebookPieces() []piece {
 	var books []*codebook.Codebook
 	for _, p := range o.params {
-		for _, m := range []kernels.Moment{p.moments.m, p.moments.v} {
-			if m.Quantized() && !slices.Contains(books, m.Format.Codebook) {
-				books = append(books, m.Format.Codebook)
+		for _, m := range []momentLayout{p.layout.m, p.layout.v} {
+			if m.quantized() && !slices.Contains(books, m.format.Codebook) {
+				books = append(books, m.format.Codebook)
 			}
 		}
 	}
-	return books
+	var pieces []piece
+	for _, book := range books {
+		values := book.Values()
+		t := StateTensor{Kind: "codebook", F32: values}
+		pieces = append(pieces, piece{StateTensor: t, name: "codebook/" + book.Name(), shape: []int64{int64(len(values))}})
+	}
+	return pieces
 }
 
-func layout(pieces []piece) []tensorfile.Tensor {
-	tensors := make([]tensorfile.Tensor, 0, len(pieces)+1)
-	for _, p := range pieces {
-		tensors = append(tensors, tensorfile.Tensor{Name: p.name, DType: p.dtype(), Shape: p.shape, Bytes: p.bytes()})
-	}
-	return append(tensors, tensorfile.Tensor{Name: checksumTensor, DType: "U8", Shape: []int64{sha256.Size}, Bytes: sha256.Size})
+func (p piece) tensor() tensorfile.Tensor {
+	return tensorfile.Tensor{Name: p.name, DType: p.dtype(), Shape: p.shape, Bytes: p.bytes()}
 }
 
-func newChecksum(metadata map[string]string, pieces []piece) hash.Hash {
-	sum := sha256.New()
-	for _, key := range slices.Sorted(maps.Keys(metadata)) {
-		fmt.Fprintf(sum, "%q %q\n", key, metadata[key])
-	}
-	for _, t := range layout(pieces) {
-		fmt.Fprintf(sum, "%q %s %v\n", t.Name, t.DType, t.Shape)
-	}
-	return sum
+func (p piece) checkpointTensor(states *cursor) checkpointTensor {
+	return checkpointTensor{p.tensor(), pieceBytes, func(dst []byte, off int64) error {
+		if err := states.to(&p); err != nil {
+			return err
+		}
+		p.encode(dst, off)
+		return nil
+	}}
 }
 
 // readPieces fills the pieces from a file that must hold exactly them.
 func readPieces(f *tensorfile.File, pieces []piece, states cursor) error {
-	want := layout(pieces)
+	want := make([]tensorfile.Tensor, len(pieces))
+	for i, p := range pieces {
+		want[i] = p.tensor()
+	}
+	want = append(want, checksum)
 	names := map[string]bool{}
 	for _, w := range want {
 		names[w.Name] = true
@@ -400,7 +381,7 @@ func readPieces(f *tensorfile.File, pieces []piece, states cursor) error {
 			return fmt.Errorf("%s: checkpoint holds tensor %q, which does not belong to it", f.Path, t.Name)
 		}
 	}
-	sum := newChecksum(f.Metadata, pieces)
+	sum := newChecksum(f.Metadata, want)
 	buffer := make([]byte, pieceBytes)
 	for i, piece := range pieces {
 		if err := states.to(&piece); err != nil {

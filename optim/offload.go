@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/lowbit-go/lowbit/internal/scratchfile"
+	"github.com/lowbit-go/lowbit/kernels"
 )
 
 // OffloadError is the error of a step that was taken although the scratch file of
@@ -278,8 +279,12 @@ func (d *offload) forgetWindows() {
 	d.windowsWereReplaced = false
 	w := <-d.free
 	for _, b := range d.batches {
-		if b.kept == nil {
-			w.hold(b)
+		if b.kept != nil {
+			continue
+		}
+		w.hold(b)
+		for _, p := range b.params {
+			p.adamWCall = kernels.AdamWCall{}
 		}
 	}
 	d.free <- w

@@ -97,6 +97,7 @@ func TestOffloadAllocatesNothing(t *testing.T) {
 
 // TestOffloadMemoryIsGivenBack once the disk has room again.
 func TestOffloadMemoryIsGivenBack(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const n, count = 1 << 18, 20
 	sizes := make([]int, count)
 	for i := range sizes {
@@ -117,7 +118,9 @@ func TestOffloadMemoryIsGivenBack(t *testing.T) {
 	require.Equal(t, count, disk.KeptBatches())
 	require.InDelta(t, usual+count*disk.LargestBatch(), held(), 1<<20)
 	scratch.BeforeWrite = nil
-	_, err = disk.Step()
-	require.NoError(t, err)
+	for range 2 { // a worker remembers what it last worked on
+		_, err = disk.Step()
+		require.NoError(t, err)
+	}
 	require.InDelta(t, usual, held(), 1<<20)
 }

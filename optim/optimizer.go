@@ -182,6 +182,7 @@ func (o *Optimizer) update(first, last int, r *StepResult) error {
 		counts, skipped, err := o.config.update(o, p, *r)
 		if err != nil {
 			p.step--
+			o.engine.finish()
 			return p.errorf("%w; this parameter and those after the first %d have not been updated", err, first+i)
 		}
 		r.Add(counts)
@@ -191,6 +192,7 @@ func (o *Optimizer) update(first, last int, r *StepResult) error {
 			r.Updated++
 		}
 	}
+	r.Add(o.engine.finish())
 	return nil
 }
 

@@ -81,6 +81,7 @@ type parameter struct {
 	seedM, seedV, seedW uint64
 
 	adamWStep kernels.AdamWScalars // of the current step
+	adamWCall kernels.AdamWCall
 	muonStep  muonStep
 }
 
