@@ -5,7 +5,7 @@
 #include "textflag.h"
 
 // func QuantizeDynamic8AVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, thresholds *[255]float32) int
-// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
 TEXT ·QuantizeDynamic8AVX512(SB), $0-104
 	MOVQ            codes_base+0(FP), AX
 	MOVQ            scales_base+24(FP), CX
@@ -99,14 +99,16 @@ done7:
 	VPMAXUD       Z16, Z15, Z15
 	VPMAXUD       Z15, Z12, Z12
 	VEXTRACTI64X4 $0x01, Z12, Y11
-	VPMAXUD       Y12, Y11, Y11
-	VEXTRACTI32X4 $0x01, Y11, X12
-	VPMAXUD       X12, X11, X11
-	VPSHUFD       $0x4e, X11, X12
-	VPMAXUD       X12, X11, X11
-	VPSHUFD       $0xb1, X11, X12
-	VPMAXUD       X12, X11, X11
-	VMOVAPS       X11, X11
+	VPMAXUD       Z11, Z12, Z12
+	VSHUFI64X2    $0x02, Z12, Z12, Z11
+	VPMAXUD       Z11, Z12, Z12
+	VPSHUFD       $0x4e, Z12, Z11
+	VPMAXUD       Z11, Z12, Z12
+	VSHUFI64X2    $0x01, Z12, Z12, Z11
+	VPMAXUD       Z11, Z12, Z12
+	VPSHUFD       $0xb1, Z12, Z11
+	VPMAXUD       Z11, Z12, Z12
+	VMOVAPS       X12, X11
 
 block1:
 	XORL         R9, R9
@@ -178,14 +180,16 @@ done13:
 	VPMAXUD       Z16, Z15, Z15
 	VPMAXUD       Z15, Z13, Z13
 	VEXTRACTI64X4 $0x01, Z13, Y12
-	VPMAXUD       Y13, Y12, Y12
-	VEXTRACTI32X4 $0x01, Y12, X13
-	VPMAXUD       X13, X12, X12
-	VPSHUFD       $0x4e, X12, X13
-	VPMAXUD       X13, X12, X12
-	VPSHUFD       $0xb1, X12, X13
-	VPMAXUD       X13, X12, X12
-	VMOVAPS       X12, X13
+	VPMAXUD       Z12, Z13, Z13
+	VSHUFI64X2    $0x02, Z13, Z13, Z12
+	VPMAXUD       Z12, Z13, Z13
+	VPSHUFD       $0x4e, Z13, Z12
+	VPMAXUD       Z12, Z13, Z13
+	VSHUFI64X2    $0x01, Z13, Z13, Z12
+	VPMAXUD       Z12, Z13, Z13
+	VPSHUFD       $0xb1, Z13, Z12
+	VPMAXUD       Z12, Z13, Z13
+	VMOVAPS       X13, X13
 
 last8:
 	VMOVD X11, R10
@@ -930,7 +934,7 @@ DATA word_71800000<>+0(SB)/4, $0x71800000
 GLOBL word_71800000<>(SB), RODATA|NOPTR, $4
 
 // func QuantizeDynamic8UnsignedAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, thresholds *[255]float32) int
-// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
 TEXT ·QuantizeDynamic8UnsignedAVX512(SB), $0-104
 	MOVQ            codes_base+0(FP), AX
 	MOVQ            scales_base+24(FP), CX
@@ -1024,14 +1028,16 @@ done58:
 	VPMAXUD       Z15, Z14, Z14
 	VPMAXUD       Z14, Z12, Z12
 	VEXTRACTI64X4 $0x01, Z12, Y11
-	VPMAXUD       Y12, Y11, Y11
-	VEXTRACTI32X4 $0x01, Y11, X12
-	VPMAXUD       X12, X11, X11
-	VPSHUFD       $0x4e, X11, X12
-	VPMAXUD       X12, X11, X11
-	VPSHUFD       $0xb1, X11, X12
-	VPMAXUD       X12, X11, X11
-	VMOVAPS       X11, X11
+	VPMAXUD       Z11, Z12, Z12
+	VSHUFI64X2    $0x02, Z12, Z12, Z11
+	VPMAXUD       Z11, Z12, Z12
+	VPSHUFD       $0x4e, Z12, Z11
+	VPMAXUD       Z11, Z12, Z12
+	VSHUFI64X2    $0x01, Z12, Z12, Z11
+	VPMAXUD       Z11, Z12, Z12
+	VPSHUFD       $0xb1, Z12, Z11
+	VPMAXUD       Z11, Z12, Z12
+	VMOVAPS       X12, X11
 
 block52:
 	XORL         R9, R9
@@ -1103,14 +1109,16 @@ done64:
 	VPMAXUD       Z15, Z14, Z14
 	VPMAXUD       Z14, Z12, Z12
 	VEXTRACTI64X4 $0x01, Z12, Y9
-	VPMAXUD       Y12, Y9, Y9
-	VEXTRACTI32X4 $0x01, Y9, X12
-	VPMAXUD       X12, X9, X9
-	VPSHUFD       $0x4e, X9, X12
-	VPMAXUD       X12, X9, X9
-	VPSHUFD       $0xb1, X9, X12
-	VPMAXUD       X12, X9, X9
-	VMOVAPS       X9, X9
+	VPMAXUD       Z9, Z12, Z12
+	VSHUFI64X2    $0x02, Z12, Z12, Z9
+	VPMAXUD       Z9, Z12, Z12
+	VPSHUFD       $0x4e, Z12, Z9
+	VPMAXUD       Z9, Z12, Z12
+	VSHUFI64X2    $0x01, Z12, Z12, Z9
+	VPMAXUD       Z9, Z12, Z12
+	VPSHUFD       $0xb1, Z12, Z9
+	VPMAXUD       Z9, Z12, Z12
+	VMOVAPS       X12, X9
 
 last59:
 	VMOVD X11, R10
