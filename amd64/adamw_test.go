@@ -145,20 +145,20 @@ var elementSteps = []elementStep{
 	elements(cpufeature.AVX512, amd64.AdamWBF16WF32GBF16AVX512),
 }
 
-// number is a float32 or the bits of a bf16.
-type number interface{ float32 | uint16 }
+// element is a float32 or the bits of a bf16.
+type element interface{ float32 | uint16 }
 
-func isBF16[T number]() bool { return unsafe.Sizeof(*new(T)) == 2 }
+func isBF16[T element]() bool { return unsafe.Sizeof(*new(T)) == 2 }
 
 // view is the vector's memory.
-func view[T number](f reference.Floats) []T {
+func view[T element](f reference.Floats) []T {
 	if f.BF16 != nil {
 		return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(f.BF16))), len(f.BF16))
 	}
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(f.F32))), len(f.F32))
 }
 
-func elements[W, G, M number](needs cpufeature.Set, f func(w []W, g []G, m, v []M, s *[11]float32, nesterov, skip bool) int) elementStep {
+func elements[W, G, M element](needs cpufeature.Set, f func(w []W, g []G, m, v []M, s *[11]float32, nesterov, skip bool) int) elementStep {
 	return elementStep{needs, isBF16[M](), isBF16[W](), isBF16[G](), func(t *reference.AdamWTensors, s *reference.AdamWScalars) int {
 		return f(view[W](t.Weights), view[G](t.Gradients), view[M](t.M.Floats), view[M](t.V.Floats), scalarsOf(s), s.Nesterov, s.SkipNonFinite)
 	}}

@@ -37,12 +37,12 @@ var fast = implementations{
 	muonDirection: muonDirectionImpls(),
 	muonUpdate:    muonUpdateImpls(),
 
-	adamWFloat32: adamWFloat32AVX2,
-	adamWBF16:    adamWBF16AVX2,
-	adamW8bit:    adamW8bitAVX2,
+	adamWFloat32: adamWFloat32,
+	adamWBF16:    adamWBF16,
+	adamW8bit:    adamW8bit,
 
-	adamW4bit:     adamW4bitAVX2,
-	adamWFactored: adamW4bitAVX2,
+	adamW4bit:     adamW4bit,
+	adamWFactored: adamW4bit,
 
 	gemmFloat32: gemmFloat32,
 	syrkFloat32: syrkFloat32,

@@ -46,10 +46,11 @@ type adamW struct {
 	round   rounding
 }
 
-func (g *generator) adamW() adamW {
-	a := adamW{generator: g, scalars: g.AllocLocal(32 * scalarCount)}
+// adamW loads the first of the scalars.
+func (g *generator) adamW(count int) adamW {
+	a := adamW{generator: g, scalars: g.AllocLocal(32 * count)}
 	s := g.number("s")
-	for i := range scalarCount {
+	for i := range count {
 		y := g.YMM()
 		g.VBROADCASTSS(at(s, 4*i), y)
 		g.VMOVUPS(y, a.scalar(i))
@@ -151,7 +152,7 @@ func (f format) prose() string { return strings.ToLower(strings.Replace(f.name, 
 func (g *generator) adamWLoops(weights, gradients, moments format) {
 	pw, pg, pm, pv := g.pointer("w"), g.pointer("g"), g.pointer("m"), g.pointer("v")
 	n := g.length("w")
-	a := g.adamW()
+	a := g.adamW(scalarCount)
 	if weights == bfloat16s || moments == bfloat16s {
 		a.round = g.rounding()
 	}

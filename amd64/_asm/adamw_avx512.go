@@ -208,11 +208,17 @@ const prefetchAhead = 1536
 
 // flag is a boolean argument in every lane.
 func (g *generator) flag(name string) mask {
-	bits, k := g.GP32(), g.K()
+	k := g.K()
+	g.KMOVW(g.flagBits(name), k)
+	return k
+}
+
+// flagBits is a boolean argument in every bit.
+func (g *generator) flagBits(name string) gp {
+	bits := g.GP32()
 	g.MOVBLZX(g.resolve(g.Param(name)), bits)
 	g.NEGL(bits)
-	g.KMOVW(bits, k)
-	return k
+	return bits
 }
 
 // atMost is the lesser of n and limit.

@@ -37,6 +37,8 @@ var files = []struct {
 	{"adamw_bf16_avx2", adamWBF16AVX2},
 	{"adamw_float32_avx512", adamWFloat32AVX512},
 	{"adamw_bf16_avx512", adamWBF16AVX512},
+	{"adamw_optax_avx2", adamWOptaxAVX2},
+	{"adamw_optax_avx512", adamWOptaxAVX512},
 	{"adamw_8bit_avx2", adamW8bitAVX2},
 	{"stream_avx2", streamAVX2},
 	{"stream_avx512", streamAVX512},
