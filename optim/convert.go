@@ -289,7 +289,7 @@ func (s *SavedState) Convert(ctx context.Context, path string, config Config, op
 	metadata[checkpointKey] = string(description)
 	var tensors []checkpointTensor
 	for _, p := range o.codebookPieces() {
-		tensors = append(tensors, p.checkpointTensor())
+		tensors = append(tensors, p.checkpointTensor(&cursor{}))
 	}
 	report := make([]Converted, len(planned))
 	for i, p := range planned {
