@@ -55,8 +55,8 @@ func rounded(x float32) float32 { return bf16.FromFloat32(x).Float32() }
 
 func asIs(x float32) float32 { return x }
 
-// number is a bf16 number of a pair, which setNumber rounds to.
-func number(pair float32, i int) float32 {
+// pairLane is a bf16 number of a pair, which setNumber rounds to.
+func pairLane(pair float32, i int) float32 {
 	return math.Float32frombits(math.Float32bits(pair) >> (16 * i) << 16)
 }
 
@@ -99,7 +99,7 @@ func chain(acc float32, k, width, i, j int, a, b []float32, paired, dotted bool)
 		switch {
 		case dotted:
 			for _, half := range []int{1, 0} {
-				add(number(a[l*width+i], half), number(b[l*width+j], half))
+				add(pairLane(a[l*width+i], half), pairLane(b[l*width+j], half))
 			}
 		case paired && l^1 < k:
 			add(a[(l^1)*width+i], b[(l^1)*width+j])
@@ -157,7 +157,7 @@ func testProduct(t *testing.T, k, width int, paired, dotted, joined bool, round 
 	set := func(x []float32, stride, i, j int, v float32) { x[i*stride+j] = v }
 	if joined {
 		unit = 2
-		get = func(x []float32, stride, i, j int) float32 { return number(x[i/2*stride+j], i%2) }
+		get = func(x []float32, stride, i, j int) float32 { return pairLane(x[i/2*stride+j], i%2) }
 		set = func(x []float32, stride, i, j int, v float32) { setNumber(&x[i/2*stride+j], i%2, v) }
 	}
 	accMemory, acc := guarded(t, width*width)
@@ -236,7 +236,7 @@ func TestGemmBlocksOfBF16(t *testing.T) {
 				for i := range want.Data.F32 {
 					w, g := f.round(want.Data.F32[i]), got[i]
 					if f.joined {
-						g = number(got[i/width/2*width+i%width], i/width%2)
+						g = pairLane(got[i/width/2*width+i%width], i/width%2)
 					}
 					if math.Float32bits(w) != math.Float32bits(g) && (w == w || g == g) {
 						require.Failf(t, "bits differ", "seed %d, element %d is %x, want %x", seed, i, g, w)
@@ -275,7 +275,7 @@ func TestBlockMoves(t *testing.T) {
 			func(dst, src []float32, i, j int) { dst[j*dStride+i] = src[i*sStride+j] }},
 		{"TransposePairsAVX512BF16", avx512BF16, 32, 16, func(dst, src *float32) { amd64.TransposePairsAVX512BF16(dst, dStride, src, sStride) },
 			func(dst, src []float32, i, j int) {
-				setNumber(&dst[j/2*dStride+i], j%2, number(src[i/2*sStride+j], i%2))
+				setNumber(&dst[j/2*dStride+i], j%2, pairLane(src[i/2*sStride+j], i%2))
 			}},
 		{"CopyRowsAVX2", avx2, 16, 16, func(dst, src *float32) { amd64.CopyRowsAVX2(16, dst, dStride, src, sStride) },
 			func(dst, src []float32, i, j int) { dst[i*dStride+j] = src[i*sStride+j] }},
@@ -294,7 +294,7 @@ func TestBlockMoves(t *testing.T) {
 		{"NormalizeBlockBF16AVX512BF16", avx512BF16, 32, 16, func(dst, src *float32) { amd64.NormalizeBlockBF16AVX512BF16(dst, src, sStride, 0.7, 1e30, 3e29) },
 			func(dst, src []float32, i, j int) { setNumber(&dst[i/2*32+j], i%2, scaled(src[i*sStride+j])) }},
 		{"UnpairRowsAVX512BF16", avx512BF16, 32, 32, func(dst, src *float32) { amd64.UnpairRowsAVX512BF16(16, dst, dStride, src, sStride) },
-			func(dst, src []float32, i, j int) { dst[i*dStride+j] = number(src[i/2*sStride+j], i%2) }},
+			func(dst, src []float32, i, j int) { dst[i*dStride+j] = pairLane(src[i/2*sStride+j], i%2) }},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			cputest.Need(t, f.needs)

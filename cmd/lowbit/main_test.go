@@ -55,6 +55,10 @@ func TestUsage(t *testing.T) {
 		"--filter: error parsing regexp":   {"verify", "--filter", "("},
 		`--filter: "nope" matches none of`: {"verify", "--filter", "nope"},
 		"--cases is 0, want 1 or more":     {"verify", "--cases", "0"},
+		"--filter: error parsing":          {"bench", "--filter", "("},
+		`--filter: "none" matches none of`: {"bench", "--filter", "none"},
+		"--elements is 0, want 1 or more":  {"bench", "--elements", "0"},
+		"--threads: got -2, want 1 or":     {"bench", "--threads=-2"},
 	} {
 		t.Run(words, func(t *testing.T) { fails(t, exitBadInput, words, args...) })
 	}
