@@ -66,8 +66,8 @@ func setNumber(pair *float32, i int, x float32) {
 }
 
 type (
-	blockFunc  = func(rows, k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32)
-	cornerFunc = func(k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32)
+	blockFunc  = func(rows, k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32)
+	cornerFunc = func(k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32)
 )
 
 // blocks are the kernels of products: the rows of their tiles, and what becomes of results.
@@ -121,16 +121,16 @@ func TestGemmBlocks(t *testing.T) {
 					for _, rows := range []int{written + 1, written + tile} {
 						done := func(i, _ int) bool { return i < written+tile }
 						testProduct(t, k, width, f.paired, f.dotted, f.joined, f.round, done,
-							func(a, b, acc *float32, k int, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32) {
-								f.block(rows, k, a, b, acc, resume, d, dStride, c, cStride, alpha, beta)
+							func(a, b, acc *float32, k int, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32) {
+								f.block(rows, k, a, b, acc, resume, d, dStride, c, cStride, alpha, beta, near)
 							})
 					}
 					written += tile
 				}
 				done := func(i, j int) bool { return i < width/2 || j >= width/2 }
 				testProduct(t, k, width, f.paired, f.dotted, f.joined, f.round, done,
-					func(a, b, acc *float32, k int, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32) {
-						f.corner(k, a, b, acc, resume, d, dStride, c, cStride, alpha, beta)
+					func(a, b, acc *float32, k int, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32) {
+						f.corner(k, a, b, acc, resume, d, dStride, c, cStride, alpha, beta, near)
 					})
 			}
 		})
@@ -139,7 +139,7 @@ func TestGemmBlocks(t *testing.T) {
 
 // testProduct tries a kernel that works on the elements that done tells.
 func testProduct(t *testing.T, k, width int, paired, dotted, joined bool, round func(float32) float32, done func(i, j int) bool,
-	product func(a, b, acc *float32, k int, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32)) {
+	product func(a, b, acc *float32, k int, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32)) {
 	t.Helper()
 	operand := func() []float32 {
 		_, x := guarded(t, k*width+1) // may not be empty
@@ -177,7 +177,7 @@ func testProduct(t *testing.T, k, width int, paired, dotted, joined bool, round 
 		want[i*width+j] = chain(acc[i*width+j], k, width, i, j, a, b, paired, dotted)
 	})
 	first, second := unsafe.SliceData(a), unsafe.SliceData(b)
-	product(first, second, &acc[0], k, true, nil, 0, nil, 0, 0, 0)
+	product(first, second, &acc[0], k, true, nil, 0, nil, 0, 0, 0, nil)
 	requireBits(t, want, acc, "chains of k = %d", k)
 	accMemory.Check()
 
@@ -186,12 +186,12 @@ func testProduct(t *testing.T, k, width int, paired, dotted, joined bool, round 
 		x := float32(-0.7 * (acc[i*width+j] + 0))
 		set(want, dStride, i, j, round(x+float32(0.3*get(c, cStride, i, j))))
 	})
-	product(nil, nil, &acc[0], 0, true, &d[0], dStride, &c[0], cStride, -0.7, 0.3)
+	product(nil, nil, &acc[0], 0, true, &d[0], dStride, &c[0], cStride, -0.7, 0.3, nil)
 	requireBits(t, want, d, "result")
 	each(func(i, j int) {
 		set(want, dStride, i, j, round(2*(chain(0, k, width, i, j, a, b, paired, dotted)+0)))
 	})
-	product(first, second, nil, k, false, &d[0], dStride, nil, 0, 2, float32(math.NaN()))
+	product(first, second, nil, k, false, &d[0], dStride, nil, 0, 2, float32(math.NaN()), &acc[0])
 	requireBits(t, want, d, "result without C, k = %d", k)
 	dMemory.Check()
 }
@@ -232,7 +232,7 @@ func TestGemmBlocksOfBF16(t *testing.T) {
 					layers /= 2
 				}
 				got := make([]float32, width*width)
-				f.block(width, layers, &a[0], &b[0], nil, false, &got[0], width, nil, 0, 1, 0)
+				f.block(width, layers, &a[0], &b[0], nil, false, &got[0], width, nil, 0, 1, 0, nil)
 				for i := range want.Data.F32 {
 					w, g := f.round(want.Data.F32[i]), got[i]
 					if f.joined {

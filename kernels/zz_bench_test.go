@@ -94,7 +94,7 @@ func TestZZBench(t *testing.T) {
 				d := best(reps, func() {
 					for j := range b {
 						for i := range a {
-							f(w, c, &x[i*w*c], &y[j*w*c], nil, false, &z[(j*a+i)*w*w], w, nil, 0, 1, 0)
+							f(w, c, &x[i*w*c], &y[j*w*c], nil, false, &z[(j*a+i)*w*w], w, nil, 0, 1, 0, nil)
 						}
 					}
 				})
