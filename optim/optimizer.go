@@ -21,6 +21,7 @@ type Optimizer struct {
 	engine engine
 	disk   *offload // nil where states stay in memory
 	step   int64    // steps taken
+	summed bool     // whether a parameter may have sums of micro-batches
 }
 
 // New makes an optimizer whose state is that before the first step, zeros.
@@ -174,12 +175,23 @@ func (o *Optimizer) Step() (StepResult, error) {
 
 // update steps the parameters from first to before last that have gradients.
 func (o *Optimizer) update(first, last int, r *StepResult) error {
+	var leader *parameter // whose numbers of AdamW's step the next ones can share
 	for i, p := range o.params[first:last] {
 		if p.gradients().Len() == 0 {
 			continue
 		}
 		p.step++
-		counts, skipped, err := o.config.update(o, p, *r)
+		var counts kernels.Counts
+		var skipped bool
+		var err error
+		if leader != nil && p.sharesStep(leader) {
+			counts, skipped, err = o.engine.adamW(p, &leader.adamWStep)
+		} else {
+			counts, skipped, err = o.config.update(o, p, *r)
+			if leader = p; p.muon || o.usesSeed() {
+				leader = nil
+			}
+		}
 		if err != nil {
 			p.step--
 			o.engine.finish()
@@ -194,6 +206,11 @@ func (o *Optimizer) update(first, last int, r *StepResult) error {
 	}
 	r.Add(o.engine.finish())
 	return nil
+}
+
+// sharesStep tells whether AdamW steps both with the same numbers, but for their seeds.
+func (p *parameter) sharesStep(q *parameter) bool {
+	return p.step == q.step && p.lrScale == q.lrScale && p.weightDecay == q.weightDecay && p.storage == q.storage && !p.muon
 }
 
 func (o *Optimizer) taken(r StepResult) StepResult {
@@ -238,7 +255,7 @@ func (o *Optimizer) Accumulate() error {
 		}
 		if !p.hasSums {
 			clear(p.sums)
-			p.hasSums = true
+			p.hasSums, o.summed = true, true
 		}
 		if err := o.engine.accumulate(kernels.BF16s(p.sums), p.Gradients); err != nil {
 			return err
@@ -248,9 +265,13 @@ func (o *Optimizer) Accumulate() error {
 }
 
 func (o *Optimizer) dropSums() {
+	if !o.summed {
+		return
+	}
 	for _, p := range o.params {
 		p.hasSums = false
 	}
+	o.summed = false
 }
 
 // check finds every slice that a step cannot work with, before anything changes.
