@@ -110,6 +110,7 @@ func (o *Optimizer) load(f *tensorfile.File) (map[string]string, error) {
 	if err := readPieces(f, loaded.pieces(weights)); err != nil {
 		return nil, err
 	}
+	o.engine.begin() // the last step cannot be taken again
 	for i, p := range params {
 		p.moments, p.step, p.hasSums = loaded.params[i].moments, saved.Parameters[i].Step, false
 		if weights {
