@@ -3,6 +3,7 @@ package optim_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"io/fs"
 	"os"
 	"path/filepath"
