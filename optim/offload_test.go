@@ -3,8 +3,8 @@ package optim_test
 import (
 	"errors"
 	"fmt"
-	"math"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
