@@ -944,7 +944,7 @@ done15:
 	MOVQ            $0xaaaaaaaaaaaaaaaa, DI
 	KMOVQ           DI, K3
 	VBROADCASTI32X4 turned_c080400_e0a0602_d090501_f0b0703<>+0(SB), Z11
-	VMOVDQU32       lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z12
+	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z12
 	MOVQ            mScales_base+96(FP), DI
 	VMOVD           X6, R8
 	TESTL           R8, R8
@@ -1073,18 +1073,17 @@ done25:
 	JZ          none28
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
-	MOVQ        DI, R8
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   (CX), K4, Z14
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   64(CX), K4, Z15
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   128(CX), K4, Z16
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   192(CX), K4, Z17
 	VMULPS      Z13, Z14, Z18
 	VRANGEPS    $0x0b, Z0, Z18, Z18
@@ -1148,7 +1147,9 @@ compared30:
 	VPADDB    Z21, Z10, Z0
 	VPSUBUSB  Z21, Z10, K1, Z0
 	VPERMD    Z0, Z12, Z0
-	KMOVQ     DI, K1
+	MOVQ      $-1, SI
+	BZHIQ     BX, SI, SI
+	KMOVQ     SI, K1
 	VMOVDQU8  Z0, K1, (DX)
 	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
@@ -1178,7 +1179,7 @@ done19:
 	MOVQ            $0xaaaaaaaaaaaaaaaa, DI
 	KMOVQ           DI, K3
 	VBROADCASTI32X4 turned_c080400_e0a0602_d090501_f0b0703<>+0(SB), Z9
-	VMOVDQU32       lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z10
+	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z10
 	MOVQ            vScales_base+120(FP), DI
 	VMOVD           X8, R8
 	TESTL           R8, R8
@@ -1305,18 +1306,17 @@ done40:
 	JZ          none43
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
-	MOVQ        DI, R8
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   (CX), K4, Z12
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   64(CX), K4, Z13
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   128(CX), K4, Z14
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   192(CX), K4, Z15
 	VMULPS      Z11, Z12, Z16
 	VMAXPS      Z0, Z16, Z16
@@ -1378,7 +1378,9 @@ compared45:
 	VMOVDQU8  Z21, K3, Z19
 	VPSHUFB   Z9, Z19, Z19
 	VPERMD    Z19, Z10, Z19
-	KMOVQ     DI, K1
+	MOVQ      $-1, SI
+	BZHIQ     BX, SI, SI
+	KMOVQ     SI, K1
 	VMOVDQU8  Z19, K1, (DX)
 	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
@@ -1892,21 +1894,20 @@ done56:
 	JZ          none59
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
-	MOVQ        DI, R8
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   (CX), K4, Z14
 	VMULPS.BCST word_71800000<>+0(SB), Z14, Z14
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   64(CX), K4, Z15
 	VMULPS.BCST word_71800000<>+0(SB), Z15, Z15
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   128(CX), K4, Z16
 	VMULPS.BCST word_71800000<>+0(SB), Z16, Z16
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   192(CX), K4, Z17
 	VMULPS.BCST word_71800000<>+0(SB), Z17, Z17
 	VMULPS      Z13, Z14, Z18
@@ -1971,7 +1972,9 @@ compared61:
 	VPADDB    Z21, Z10, Z0
 	VPSUBUSB  Z21, Z10, K1, Z0
 	VPERMD    Z0, Z12, Z0
-	KMOVQ     DI, K1
+	MOVQ      $-1, SI
+	BZHIQ     BX, SI, SI
+	KMOVQ     SI, K1
 	VMOVDQU8  Z0, K1, (DX)
 	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
@@ -2321,21 +2324,20 @@ done79:
 	JZ          none82
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
-	MOVQ        DI, R8
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   (CX), K4, Z12
 	VMULPS.BCST word_71800000<>+0(SB), Z12, Z12
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   64(CX), K4, Z13
 	VMULPS.BCST word_71800000<>+0(SB), Z13, Z13
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   128(CX), K4, Z14
 	VMULPS.BCST word_71800000<>+0(SB), Z14, Z14
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   192(CX), K4, Z15
 	VMULPS.BCST word_71800000<>+0(SB), Z15, Z15
 	VMULPS      Z11, Z12, Z16
@@ -2398,7 +2400,9 @@ compared84:
 	VMOVDQU8  Z21, K3, Z19
 	VPSHUFB   Z9, Z19, Z19
 	VPERMD    Z19, Z10, Z19
-	KMOVQ     DI, K1
+	MOVQ      $-1, SI
+	BZHIQ     BX, SI, SI
+	KMOVQ     SI, K1
 	VMOVDQU8  Z19, K1, (DX)
 	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
@@ -2610,6 +2614,24 @@ DATA turned_c080400_e0a0602_d090501_f0b0703<>+4(SB)/4, $0x0e0a0602
 DATA turned_c080400_e0a0602_d090501_f0b0703<>+8(SB)/4, $0x0d090501
 DATA turned_c080400_e0a0602_d090501_f0b0703<>+12(SB)/4, $0x0f0b0703
 GLOBL turned_c080400_e0a0602_d090501_f0b0703<>(SB), RODATA|NOPTR, $16
+
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB)/4, $0x00000000
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+4(SB)/4, $0x00000004
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+8(SB)/4, $0x00000008
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+12(SB)/4, $0x0000000c
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+16(SB)/4, $0x00000001
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+20(SB)/4, $0x00000005
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+24(SB)/4, $0x00000009
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+28(SB)/4, $0x0000000d
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+32(SB)/4, $0x00000002
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+36(SB)/4, $0x00000006
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+40(SB)/4, $0x0000000a
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+44(SB)/4, $0x0000000e
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+48(SB)/4, $0x00000003
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+52(SB)/4, $0x00000007
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+56(SB)/4, $0x0000000b
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+60(SB)/4, $0x0000000f
+GLOBL transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>(SB), RODATA|NOPTR, $64
 
 DATA word_4c0fc000<>+0(SB)/4, $0x4c0fc000
 GLOBL word_4c0fc000<>(SB), RODATA|NOPTR, $4
@@ -3680,7 +3702,7 @@ done107:
 	MOVQ            $0xaaaaaaaaaaaaaaaa, DI
 	KMOVQ           DI, K3
 	VBROADCASTI32X4 turned_c080400_e0a0602_d090501_f0b0703<>+0(SB), Z9
-	VMOVDQU32       lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z10
+	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z10
 	MOVQ            mScales_base+96(FP), DI
 	VMOVD           X11, R8
 	TESTL           R8, R8
@@ -3809,18 +3831,17 @@ done117:
 	JZ          none120
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
-	MOVQ        DI, R8
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   (CX), K4, Z14
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   64(CX), K4, Z15
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   128(CX), K4, Z16
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   192(CX), K4, Z17
 	VMULPS      Z12, Z14, Z18
 	VRANGEPS    $0x0b, Z0, Z18, Z18
@@ -3884,7 +3905,9 @@ compared122:
 	VPADDB    Z21, Z8, Z0
 	VPSUBUSB  Z21, Z8, K1, Z0
 	VPERMD    Z0, Z10, Z0
-	KMOVQ     DI, K1
+	MOVQ      $-1, SI
+	BZHIQ     BX, SI, SI
+	KMOVQ     SI, K1
 	VMOVDQU8  Z0, K1, (DX)
 	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
@@ -3914,7 +3937,7 @@ done111:
 	MOVQ            $0xaaaaaaaaaaaaaaaa, DI
 	KMOVQ           DI, K3
 	VBROADCASTI32X4 turned_c080400_e0a0602_d090501_f0b0703<>+0(SB), Z8
-	VMOVDQU32       lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z9
+	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z9
 	MOVQ            vScales_base+120(FP), DI
 	VMOVD           X13, R8
 	TESTL           R8, R8
@@ -4041,18 +4064,17 @@ done132:
 	JZ          none135
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
-	MOVQ        DI, R8
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   (CX), K4, Z12
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   64(CX), K4, Z13
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   128(CX), K4, Z14
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   192(CX), K4, Z15
 	VMULPS      Z11, Z12, Z16
 	VMAXPS      Z0, Z16, Z16
@@ -4114,7 +4136,9 @@ compared137:
 	VMOVDQU8  Z21, K3, Z19
 	VPSHUFB   Z8, Z19, Z19
 	VPERMD    Z19, Z9, Z19
-	KMOVQ     DI, K1
+	MOVQ      $-1, SI
+	BZHIQ     BX, SI, SI
+	KMOVQ     SI, K1
 	VMOVDQU8  Z19, K1, (DX)
 	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
@@ -4688,21 +4712,20 @@ done148:
 	JZ          none151
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
-	MOVQ        DI, R8
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   (CX), K4, Z14
 	VMULPS.BCST word_71800000<>+0(SB), Z14, Z14
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   64(CX), K4, Z15
 	VMULPS.BCST word_71800000<>+0(SB), Z15, Z15
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   128(CX), K4, Z16
 	VMULPS.BCST word_71800000<>+0(SB), Z16, Z16
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   192(CX), K4, Z17
 	VMULPS.BCST word_71800000<>+0(SB), Z17, Z17
 	VMULPS      Z12, Z14, Z18
@@ -4767,7 +4790,9 @@ compared153:
 	VPADDB    Z21, Z8, Z0
 	VPSUBUSB  Z21, Z8, K1, Z0
 	VPERMD    Z0, Z10, Z0
-	KMOVQ     DI, K1
+	MOVQ      $-1, SI
+	BZHIQ     BX, SI, SI
+	KMOVQ     SI, K1
 	VMOVDQU8  Z0, K1, (DX)
 	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
@@ -5117,21 +5142,20 @@ done171:
 	JZ          none174
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
-	MOVQ        DI, R8
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   (CX), K4, Z12
 	VMULPS.BCST word_71800000<>+0(SB), Z12, Z12
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   64(CX), K4, Z13
 	VMULPS.BCST word_71800000<>+0(SB), Z13, Z13
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   128(CX), K4, Z14
 	VMULPS.BCST word_71800000<>+0(SB), Z14, Z14
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   192(CX), K4, Z15
 	VMULPS.BCST word_71800000<>+0(SB), Z15, Z15
 	VMULPS      Z11, Z12, Z16
@@ -5194,7 +5218,9 @@ compared176:
 	VMOVDQU8  Z21, K3, Z19
 	VPSHUFB   Z8, Z19, Z19
 	VPERMD    Z19, Z9, Z19
-	KMOVQ     DI, K1
+	MOVQ      $-1, SI
+	BZHIQ     BX, SI, SI
+	KMOVQ     SI, K1
 	VMOVDQU8  Z19, K1, (DX)
 	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
@@ -6390,7 +6416,7 @@ done199:
 	MOVQ            $0xaaaaaaaaaaaaaaaa, DI
 	KMOVQ           DI, K3
 	VBROADCASTI32X4 turned_c080400_e0a0602_d090501_f0b0703<>+0(SB), Z9
-	VMOVDQU32       lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z10
+	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z10
 	MOVQ            mScales_base+96(FP), DI
 	VMOVD           X11, R8
 	TESTL           R8, R8
@@ -6519,18 +6545,17 @@ done209:
 	JZ          none212
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
-	MOVQ        DI, R8
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   (CX), K4, Z14
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   64(CX), K4, Z15
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   128(CX), K4, Z16
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   192(CX), K4, Z17
 	VMULPS      Z12, Z14, Z18
 	VRANGEPS    $0x0b, Z0, Z18, Z18
@@ -6594,7 +6619,9 @@ compared214:
 	VPADDB    Z21, Z8, Z0
 	VPSUBUSB  Z21, Z8, K1, Z0
 	VPERMD    Z0, Z10, Z0
-	KMOVQ     DI, K1
+	MOVQ      $-1, SI
+	BZHIQ     BX, SI, SI
+	KMOVQ     SI, K1
 	VMOVDQU8  Z0, K1, (DX)
 	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
@@ -6624,7 +6651,7 @@ done203:
 	MOVQ            $0xaaaaaaaaaaaaaaaa, DI
 	KMOVQ           DI, K3
 	VBROADCASTI32X4 turned_c080400_e0a0602_d090501_f0b0703<>+0(SB), Z8
-	VMOVDQU32       lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z9
+	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z9
 	MOVQ            vScales_base+120(FP), DI
 	VMOVD           X13, R8
 	TESTL           R8, R8
@@ -6751,18 +6778,17 @@ done224:
 	JZ          none227
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
-	MOVQ        DI, R8
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   (CX), K4, Z12
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   64(CX), K4, Z13
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   128(CX), K4, Z14
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   192(CX), K4, Z15
 	VMULPS      Z11, Z12, Z16
 	VMAXPS      Z0, Z16, Z16
@@ -6824,7 +6850,9 @@ compared229:
 	VMOVDQU8  Z21, K3, Z19
 	VPSHUFB   Z8, Z19, Z19
 	VPERMD    Z19, Z9, Z19
-	KMOVQ     DI, K1
+	MOVQ      $-1, SI
+	BZHIQ     BX, SI, SI
+	KMOVQ     SI, K1
 	VMOVDQU8  Z19, K1, (DX)
 	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
@@ -7394,21 +7422,20 @@ done240:
 	JZ          none243
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
-	MOVQ        DI, R8
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   (CX), K4, Z14
 	VMULPS.BCST word_71800000<>+0(SB), Z14, Z14
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   64(CX), K4, Z15
 	VMULPS.BCST word_71800000<>+0(SB), Z15, Z15
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   128(CX), K4, Z16
 	VMULPS.BCST word_71800000<>+0(SB), Z16, Z16
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   192(CX), K4, Z17
 	VMULPS.BCST word_71800000<>+0(SB), Z17, Z17
 	VMULPS      Z12, Z14, Z18
@@ -7473,7 +7500,9 @@ compared245:
 	VPADDB    Z21, Z8, Z0
 	VPSUBUSB  Z21, Z8, K1, Z0
 	VPERMD    Z0, Z10, Z0
-	KMOVQ     DI, K1
+	MOVQ      $-1, SI
+	BZHIQ     BX, SI, SI
+	KMOVQ     SI, K1
 	VMOVDQU8  Z0, K1, (DX)
 	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
@@ -7823,21 +7852,20 @@ done263:
 	JZ          none266
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
-	MOVQ        DI, R8
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   (CX), K4, Z12
 	VMULPS.BCST word_71800000<>+0(SB), Z12, Z12
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   64(CX), K4, Z13
 	VMULPS.BCST word_71800000<>+0(SB), Z13, Z13
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   128(CX), K4, Z14
 	VMULPS.BCST word_71800000<>+0(SB), Z14, Z14
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   192(CX), K4, Z15
 	VMULPS.BCST word_71800000<>+0(SB), Z15, Z15
 	VMULPS      Z11, Z12, Z16
@@ -7900,7 +7928,9 @@ compared268:
 	VMOVDQU8  Z21, K3, Z19
 	VPSHUFB   Z8, Z19, Z19
 	VPERMD    Z19, Z9, Z19
-	KMOVQ     DI, K1
+	MOVQ      $-1, SI
+	BZHIQ     BX, SI, SI
+	KMOVQ     SI, K1
 	VMOVDQU8  Z19, K1, (DX)
 	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
@@ -8990,7 +9020,7 @@ done291:
 	MOVQ            $0xaaaaaaaaaaaaaaaa, DI
 	KMOVQ           DI, K3
 	VBROADCASTI32X4 turned_c080400_e0a0602_d090501_f0b0703<>+0(SB), Z11
-	VMOVDQU32       lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z12
+	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z12
 	MOVQ            mScales_base+96(FP), DI
 	VMOVD           X8, R8
 	TESTL           R8, R8
@@ -9119,18 +9149,17 @@ done301:
 	JZ          none304
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
-	MOVQ        DI, R8
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   (CX), K4, Z14
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   64(CX), K4, Z15
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   128(CX), K4, Z16
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   192(CX), K4, Z17
 	VMULPS      Z13, Z14, Z18
 	VRANGEPS    $0x0b, Z0, Z18, Z18
@@ -9194,7 +9223,9 @@ compared306:
 	VPADDB    Z21, Z9, Z0
 	VPSUBUSB  Z21, Z9, K1, Z0
 	VPERMD    Z0, Z12, Z0
-	KMOVQ     DI, K1
+	MOVQ      $-1, SI
+	BZHIQ     BX, SI, SI
+	KMOVQ     SI, K1
 	VMOVDQU8  Z0, K1, (DX)
 	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
@@ -9224,7 +9255,7 @@ done295:
 	MOVQ            $0xaaaaaaaaaaaaaaaa, DI
 	KMOVQ           DI, K3
 	VBROADCASTI32X4 turned_c080400_e0a0602_d090501_f0b0703<>+0(SB), Z8
-	VMOVDQU32       lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z9
+	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z9
 	MOVQ            vScales_base+120(FP), DI
 	VMOVD           X10, R8
 	TESTL           R8, R8
@@ -9351,18 +9382,17 @@ done316:
 	JZ          none319
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
-	MOVQ        DI, R8
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   (CX), K4, Z12
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   64(CX), K4, Z13
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   128(CX), K4, Z14
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   192(CX), K4, Z15
 	VMULPS      Z11, Z12, Z16
 	VMAXPS      Z0, Z16, Z16
@@ -9424,7 +9454,9 @@ compared321:
 	VMOVDQU8  Z21, K3, Z19
 	VPSHUFB   Z8, Z19, Z19
 	VPERMD    Z19, Z9, Z19
-	KMOVQ     DI, K1
+	MOVQ      $-1, SI
+	BZHIQ     BX, SI, SI
+	KMOVQ     SI, K1
 	VMOVDQU8  Z19, K1, (DX)
 	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
@@ -9942,21 +9974,20 @@ done332:
 	JZ          none335
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
-	MOVQ        DI, R8
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   (CX), K4, Z14
 	VMULPS.BCST word_71800000<>+0(SB), Z14, Z14
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   64(CX), K4, Z15
 	VMULPS.BCST word_71800000<>+0(SB), Z15, Z15
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   128(CX), K4, Z16
 	VMULPS.BCST word_71800000<>+0(SB), Z16, Z16
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   192(CX), K4, Z17
 	VMULPS.BCST word_71800000<>+0(SB), Z17, Z17
 	VMULPS      Z13, Z14, Z18
@@ -10021,7 +10052,9 @@ compared337:
 	VPADDB    Z21, Z9, Z0
 	VPSUBUSB  Z21, Z9, K1, Z0
 	VPERMD    Z0, Z12, Z0
-	KMOVQ     DI, K1
+	MOVQ      $-1, SI
+	BZHIQ     BX, SI, SI
+	KMOVQ     SI, K1
 	VMOVDQU8  Z0, K1, (DX)
 	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
@@ -10371,21 +10404,20 @@ done355:
 	JZ          none358
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
-	MOVQ        DI, R8
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   (CX), K4, Z12
 	VMULPS.BCST word_71800000<>+0(SB), Z12, Z12
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   64(CX), K4, Z13
 	VMULPS.BCST word_71800000<>+0(SB), Z13, Z13
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   128(CX), K4, Z14
 	VMULPS.BCST word_71800000<>+0(SB), Z14, Z14
-	KMOVW       R8, K4
-	SHRQ        $0x10, R8
+	KMOVW       DI, K4
+	SHRQ        $0x10, DI
 	VMOVUPS.Z   192(CX), K4, Z15
 	VMULPS.BCST word_71800000<>+0(SB), Z15, Z15
 	VMULPS      Z11, Z12, Z16
@@ -10448,7 +10480,9 @@ compared360:
 	VMOVDQU8  Z21, K3, Z19
 	VPSHUFB   Z8, Z19, Z19
 	VPERMD    Z19, Z9, Z19
-	KMOVQ     DI, K1
+	MOVQ      $-1, SI
+	BZHIQ     BX, SI, SI
+	KMOVQ     SI, K1
 	VMOVDQU8  Z19, K1, (DX)
 	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX

@@ -24,8 +24,6 @@ type blockStep struct {
 	step               func(t *reference.AdamWTensors, s *reference.AdamWScalars, scratch *[6192]float32, counts *[3]int64)
 }
 
-const avx512vbmi = cpufeature.AVX512 | cpufeature.VBMI
-
 var blockSteps = []blockStep{
 	cellBlocks(amd64.AdamW8bitWF32GF32AVX2),
 	cellBlocks(amd64.AdamW8bitWBF16GBF16AVX2),

@@ -10,7 +10,7 @@ go build -o "$work/lowbit" ./cmd/lowbit
 "$work/lowbit" bench --json >"$work/lowbit.json"
 peers=()
 if [ -n "${PYTHON:-}" ]; then
-	for threads in 1 $(nproc); do
+	for threads in $(printf "1\n%s\n" "$(nproc)" | sort -nu); do
 		"$PYTHON" bench/peers.py --threads "$threads" --filter '^((?!openblas).)*$' >"$work/peers$threads.json"
 		peers+=("$work/peers$threads.json")
 		for core in SkylakeX Haswell; do
