@@ -117,6 +117,7 @@ func (o *Optimizer) load(f *tensorfile.File) (map[string]string, error) {
 	if o.disk != nil {
 		o.disk.takeFile(loaded.disk)
 	}
+	o.engine.begin() // the last step cannot be taken again
 	for i, p := range params {
 		p.step, p.hasSums = saved.Parameters[i].Step, false
 		if o.disk == nil {

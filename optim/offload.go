@@ -9,7 +9,6 @@ import (
 	"unsafe"
 
 	"github.com/lowbit-go/lowbit/internal/scratchfile"
-	"github.com/lowbit-go/lowbit/kernels"
 )
 
 // OffloadError is the error of a step that was taken although the scratch file of
@@ -202,6 +201,7 @@ func (d *offload) step(o *Optimizer, r *StepResult) (taken bool, err error) {
 	d.changed <- nil
 	d.running.Wait()
 	d.stop.Store(false)
+	o.engine.begin() // which forgets the windows, too
 	if d.windowsWereReplaced {
 		d.forgetWindows()
 	}
@@ -283,9 +283,6 @@ func (d *offload) forgetWindows() {
 			continue
 		}
 		w.hold(b)
-		for _, p := range b.params {
-			p.adamWCall = kernels.AdamWCall{}
-		}
 	}
 	d.free <- w
 }
