@@ -4,9 +4,9 @@
 
 #include "textflag.h"
 
-// func QuantizeDynamic8AVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, thresholds *[255]float32) int
+// func QuantizeDynamic8AVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, thresholds *[255]float32, stream bool) int
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+
-TEXT ·QuantizeDynamic8AVX512(SB), $0-104
+TEXT ·QuantizeDynamic8AVX512(SB), $8-112
 	MOVQ            codes_base+0(FP), AX
 	MOVQ            scales_base+24(FP), CX
 	MOVQ            x_base+48(FP), DX
@@ -27,26 +27,38 @@ TEXT ·QuantizeDynamic8AVX512(SB), $0-104
 	MOVQ            $0xaaaaaaaaaaaaaaaa, SI
 	KMOVQ           SI, K3
 	VBROADCASTI32X4 turned_c080400_e0a0602_d090501_f0b0703<>+0(SB), Z9
-	VMOVDQU32       lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z10
-	MOVQ            $0x00000000, ret+96(FP)
-	MOVQ            x_len+56(FP), SI
-	TESTQ           SI, SI
-	JZ              finished2
-	MOVQ            DX, R8
+	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z10
+	XORL            SI, SI
+	CMPB            stream+96(FP), $0x00
+	JE              cached1
 	MOVQ            block+72(FP), DI
-	CMPQ            DI, SI
-	CMOVQGT         SI, DI
-	SUBQ            DI, SI
-	MOVQ            DI, R9
-	VPBROADCASTD    word_7fffffff<>+0(SB), Z11
-	VPXORD          Z12, Z12, Z12
-	VPXORD          Z14, Z14, Z14
-	VPXORD          Z15, Z15, Z15
-	VPXORD          Z16, Z16, Z16
-	CMPQ            R9, $0x40
-	JB              done4
+	TESTQ           $0x0000003f, DI
+	JNZ             cached1
+	TESTQ           $0x0000003f, AX
+	JNZ             cached1
+	INCQ            SI
 
-loop3:
+cached1:
+	MOVQ         SI, (SP)
+	MOVQ         $0x00000000, ret+104(FP)
+	MOVQ         x_len+56(FP), SI
+	TESTQ        SI, SI
+	JZ           finished3
+	MOVQ         DX, R8
+	MOVQ         block+72(FP), DI
+	CMPQ         DI, SI
+	CMOVQGT      SI, DI
+	SUBQ         DI, SI
+	MOVQ         DI, R9
+	VPBROADCASTD word_7fffffff<>+0(SB), Z11
+	VPXORD       Z12, Z12, Z12
+	VPXORD       Z14, Z14, Z14
+	VPXORD       Z15, Z15, Z15
+	VPXORD       Z16, Z16, Z16
+	CMPQ         R9, $0x40
+	JB           done5
+
+loop4:
 	PREFETCHT0 16384(R8)
 	VMOVUPS    (R8), Z17
 	VPANDD     Z11, Z17, Z17
@@ -66,13 +78,13 @@ loop3:
 	ADDQ       $0x00000100, R8
 	SUBQ       $0x40, R9
 	CMPQ       R9, $0x40
-	JAE        loop3
+	JAE        loop4
 
-done4:
+done5:
 	CMPQ R9, $0x10
-	JB   done6
+	JB   done7
 
-loop5:
+loop6:
 	PREFETCHT0 16384(R8)
 	VMOVUPS    (R8), Z17
 	VPANDD     Z11, Z17, Z17
@@ -80,11 +92,11 @@ loop5:
 	ADDQ       $0x00000040, R8
 	SUBQ       $0x10, R9
 	CMPQ       R9, $0x10
-	JAE        loop5
+	JAE        loop6
 
-done6:
+done7:
 	TESTQ      R9, R9
-	JZ         done7
+	JZ         done8
 	MOVQ       $-1, R10
 	BZHIQ      R9, R10, R10
 	KMOVW      R10, K4
@@ -93,7 +105,7 @@ done6:
 	VPANDD     Z11, Z17, Z17
 	VPMAXUD    Z17, Z12, Z12
 
-done7:
+done8:
 	LEAQ          (R8)(R9*4), R8
 	VPMAXUD       Z14, Z12, Z12
 	VPMAXUD       Z16, Z15, Z15
@@ -108,10 +120,10 @@ done7:
 	VPMAXUD       X12, X11, X11
 	VMOVAPS       X11, X11
 
-block1:
+block2:
 	XORL         R9, R9
 	TESTQ        SI, SI
-	JZ           last8
+	JZ           last9
 	MOVQ         block+72(FP), R9
 	CMPQ         R9, SI
 	CMOVQGT      SI, R9
@@ -123,9 +135,9 @@ block1:
 	VPXORD       Z15, Z15, Z15
 	VPXORD       Z16, Z16, Z16
 	CMPQ         R10, $0x40
-	JB           done10
+	JB           done11
 
-loop9:
+loop10:
 	PREFETCHT0 16384(R8)
 	VMOVUPS    (R8), Z17
 	VPANDD     Z12, Z17, Z17
@@ -145,13 +157,13 @@ loop9:
 	ADDQ       $0x00000100, R8
 	SUBQ       $0x40, R10
 	CMPQ       R10, $0x40
-	JAE        loop9
+	JAE        loop10
 
-done10:
+done11:
 	CMPQ R10, $0x10
-	JB   done12
+	JB   done13
 
-loop11:
+loop12:
 	PREFETCHT0 16384(R8)
 	VMOVUPS    (R8), Z17
 	VPANDD     Z12, Z17, Z17
@@ -159,11 +171,11 @@ loop11:
 	ADDQ       $0x00000040, R8
 	SUBQ       $0x10, R10
 	CMPQ       R10, $0x10
-	JAE        loop11
+	JAE        loop12
 
-done12:
+done13:
 	TESTQ      R10, R10
-	JZ         done13
+	JZ         done14
 	MOVQ       $-1, R11
 	BZHIQ      R10, R11, R11
 	KMOVW      R11, K4
@@ -172,7 +184,7 @@ done12:
 	VPANDD     Z12, Z17, Z17
 	VPMAXUD    Z17, Z13, Z13
 
-done13:
+done14:
 	LEAQ          (R8)(R10*4), R8
 	VPMAXUD       Z14, Z13, Z13
 	VPMAXUD       Z16, Z15, Z15
@@ -187,58 +199,58 @@ done13:
 	VPMAXUD       X13, X12, X12
 	VMOVAPS       X12, X13
 
-last8:
+last9:
 	VMOVD X11, R10
 	TESTL R10, R10
-	JZ    zero15
+	JZ    zero16
 	CMPL  R10, $0x7f800000
-	JB    finite14
-	INCQ  ret+96(FP)
+	JB    finite15
+	INCQ  ret+104(FP)
 	MOVL  $0x7fc00000, R10
 
-zero15:
+zero16:
 	MOVL         R10, (CX)
 	MOVL         $0x0000007f, R10
 	LEAQ         (DX)(DI*4), DX
 	VPBROADCASTB R10, Z11
 	CMPQ         DI, $0x40
-	JB           done19
+	JB           done20
 
-loop18:
+loop19:
 	VMOVDQU64 Z11, (AX)
 	ADDQ      $0x00000040, AX
 	SUBQ      $0x40, DI
 	CMPQ      DI, $0x40
-	JAE       loop18
+	JAE       loop19
 
-done19:
+done20:
 	MOVQ     $-1, R10
 	BZHIQ    DI, R10, R10
 	KMOVQ    R10, K4
 	VMOVDQU8 Z11, K4, (AX)
 	ADDQ     DI, AX
-	JMP      done17
+	JMP      done18
 
-finite14:
+finite15:
 	VDIVSS  divisor+80(FP), X11, X12
 	VMOVD   X12, R10
 	CMPL    R10, $0x7f800000
-	JB      divided16
+	JB      divided17
 	VMOVAPS X11, X12
 
-divided16:
+divided17:
 	VMOVSS       X12, (CX)
 	VBROADCASTSS X12, Z11
 	VMOVD        X11, R10
 	CMPL         R10, $0x0d800000
-	JB           small20
+	JB           small21
 	VBROADCASTSS word_4c0fc000<>+0(SB), Z12
 	VDIVSS       X11, X12, X12
 	VBROADCASTSS X12, Z12
 	CMPQ         DI, $0x40
-	JB           done23
+	JB           done24
 
-loop22:
+loop23:
 	VMOVUPS     (DX), Z14
 	VMOVUPS     64(DX), Z15
 	VMOVUPS     128(DX), Z16
@@ -288,9 +300,9 @@ loop22:
 	VPMINUW     Z19, Z18, Z18
 	VPCMPUW     $0x01, Z7, Z18, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare24
+	JNZ         compare25
 
-compared25:
+compared26:
 	VPSRLD    $0x10, Z21, Z21
 	VPSRLD    $0x10, Z23, Z23
 	VMOVDQU16 Z22, K2, Z21
@@ -305,30 +317,33 @@ compared25:
 	VPADDB    Z21, Z8, Z14
 	VPSUBUSB  Z21, Z8, K4, Z14
 	VPERMD    Z14, Z10, Z14
+	CMPB      (SP), $0x00
+	JNE       past27
 	VMOVDQU64 Z14, (AX)
-	ADDQ      $0x00000100, DX
-	ADDQ      $0x00000040, AX
-	SUBQ      $0x40, DI
-	CMPQ      DI, $0x40
-	JAE       loop22
 
-done23:
+stored28:
+	ADDQ $0x00000100, DX
+	ADDQ $0x00000040, AX
+	SUBQ $0x40, DI
+	CMPQ DI, $0x40
+	JAE  loop23
+
+done24:
 	TESTQ       DI, DI
-	JZ          none26
+	JZ          none29
 	MOVQ        $-1, R10
 	BZHIQ       DI, R10, R10
-	MOVQ        R10, R11
-	KMOVW       R11, K4
-	SHRQ        $0x10, R11
+	KMOVW       R10, K4
+	SHRQ        $0x10, R10
 	VMOVUPS.Z   (DX), K4, Z14
-	KMOVW       R11, K4
-	SHRQ        $0x10, R11
+	KMOVW       R10, K4
+	SHRQ        $0x10, R10
 	VMOVUPS.Z   64(DX), K4, Z15
-	KMOVW       R11, K4
-	SHRQ        $0x10, R11
+	KMOVW       R10, K4
+	SHRQ        $0x10, R10
 	VMOVUPS.Z   128(DX), K4, Z16
-	KMOVW       R11, K4
-	SHRQ        $0x10, R11
+	KMOVW       R10, K4
+	SHRQ        $0x10, R10
 	VMOVUPS.Z   192(DX), K4, Z17
 	VMULPS      Z12, Z14, Z18
 	VRANGEPS    $0x0b, Z0, Z18, Z18
@@ -375,9 +390,9 @@ done23:
 	VPMINUW     Z18, Z12, Z12
 	VPCMPUW     $0x01, Z7, Z12, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare27
+	JNZ         compare30
 
-compared28:
+compared31:
 	VPSRLD    $0x10, Z21, Z21
 	VPSRLD    $0x10, Z23, Z23
 	VMOVDQU16 Z22, K2, Z21
@@ -392,30 +407,37 @@ compared28:
 	VPADDB    Z21, Z8, Z11
 	VPSUBUSB  Z21, Z8, K4, Z11
 	VPERMD    Z11, Z10, Z11
+	MOVQ      $-1, R10
+	BZHIQ     DI, R10, R10
 	KMOVQ     R10, K4
 	VMOVDQU8  Z11, K4, (AX)
 	LEAQ      (DX)(DI*4), DX
 	ADDQ      DI, AX
 	XORQ      DI, DI
 
-none26:
-done21:
-done17:
+none29:
+done22:
+done18:
 	ADDQ    $0x00000004, CX
 	VMOVAPS X13, X11
 	MOVQ    R9, DI
 	TESTQ   DI, DI
-	JNZ     block1
+	JNZ     block2
 
-finished2:
+finished3:
+	CMPQ (SP), $0x00
+	JEQ  unfenced32
+	SFENCE
+
+unfenced32:
 	VZEROUPPER
 	RET
 
-compare24:
+compare25:
 	VPSLLD       $0x10, Z21, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none29
+	JZ           none33
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z21, Z18
 	VDIVPS       Z11, Z14, Z19
@@ -426,11 +448,11 @@ compare24:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none29:
+none33:
 	VPSLLD       $0x10, Z22, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none30
+	JZ           none34
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z18
 	VDIVPS       Z11, Z15, Z19
@@ -441,11 +463,11 @@ none29:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none30:
+none34:
 	VPSLLD       $0x10, Z23, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none31
+	JZ           none35
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z23, Z18
 	VDIVPS       Z11, Z16, Z19
@@ -456,11 +478,11 @@ none30:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z23, K4, Z23
 
-none31:
+none35:
 	VPSLLD       $0x10, Z24, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none32
+	JZ           none36
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z24, Z18
 	VDIVPS       Z11, Z17, Z19
@@ -471,14 +493,18 @@ none31:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z24, K4, Z24
 
-none32:
-	JMP compared25
+none36:
+	JMP compared26
 
-compare27:
+past27:
+	VMOVNTDQ Z14, (AX)
+	JMP      stored28
+
+compare30:
 	VPSLLD       $0x10, Z21, Z12
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none33
+	JZ           none37
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z21, Z12
 	VDIVPS       Z11, Z14, Z18
@@ -489,11 +515,11 @@ compare27:
 	VPCMPUD      $0x05, Z18, Z19, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none33:
+none37:
 	VPSLLD       $0x10, Z22, Z12
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none34
+	JZ           none38
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z12
 	VDIVPS       Z11, Z15, Z18
@@ -504,11 +530,11 @@ none33:
 	VPCMPUD      $0x05, Z18, Z19, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none34:
+none38:
 	VPSLLD       $0x10, Z23, Z12
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none35
+	JZ           none39
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z23, Z12
 	VDIVPS       Z11, Z16, Z18
@@ -519,11 +545,11 @@ none34:
 	VPCMPUD      $0x05, Z18, Z19, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z23, K4, Z23
 
-none35:
+none39:
 	VPSLLD       $0x10, Z20, Z12
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none36
+	JZ           none40
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z20, Z12
 	VDIVPS       Z11, Z17, Z11
@@ -534,18 +560,18 @@ none35:
 	VPCMPUD      $0x05, Z11, Z18, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z20, K4, Z20
 
-none36:
-	JMP compared28
+none40:
+	JMP compared31
 
-small20:
+small21:
 	VMULPS.BCST  word_71800000<>+0(SB), Z11, Z11
 	VBROADCASTSS word_4c0fc000<>+0(SB), Z12
 	VDIVSS       X11, X12, X12
 	VBROADCASTSS X12, Z12
 	CMPQ         DI, $0x40
-	JB           done38
+	JB           done42
 
-loop37:
+loop41:
 	VMOVUPS     (DX), Z14
 	VMULPS.BCST word_71800000<>+0(SB), Z14, Z14
 	VMOVUPS     64(DX), Z15
@@ -599,9 +625,9 @@ loop37:
 	VPMINUW     Z19, Z18, Z18
 	VPCMPUW     $0x01, Z7, Z18, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare39
+	JNZ         compare43
 
-compared40:
+compared44:
 	VPSRLD    $0x10, Z21, Z21
 	VPSRLD    $0x10, Z23, Z23
 	VMOVDQU16 Z22, K2, Z21
@@ -616,33 +642,36 @@ compared40:
 	VPADDB    Z21, Z8, Z14
 	VPSUBUSB  Z21, Z8, K4, Z14
 	VPERMD    Z14, Z10, Z14
+	CMPB      (SP), $0x00
+	JNE       past45
 	VMOVDQU64 Z14, (AX)
-	ADDQ      $0x00000100, DX
-	ADDQ      $0x00000040, AX
-	SUBQ      $0x40, DI
-	CMPQ      DI, $0x40
-	JAE       loop37
 
-done38:
+stored46:
+	ADDQ $0x00000100, DX
+	ADDQ $0x00000040, AX
+	SUBQ $0x40, DI
+	CMPQ DI, $0x40
+	JAE  loop41
+
+done42:
 	TESTQ       DI, DI
-	JZ          none41
+	JZ          none47
 	MOVQ        $-1, R10
 	BZHIQ       DI, R10, R10
-	MOVQ        R10, R11
-	KMOVW       R11, K4
-	SHRQ        $0x10, R11
+	KMOVW       R10, K4
+	SHRQ        $0x10, R10
 	VMOVUPS.Z   (DX), K4, Z14
 	VMULPS.BCST word_71800000<>+0(SB), Z14, Z14
-	KMOVW       R11, K4
-	SHRQ        $0x10, R11
+	KMOVW       R10, K4
+	SHRQ        $0x10, R10
 	VMOVUPS.Z   64(DX), K4, Z15
 	VMULPS.BCST word_71800000<>+0(SB), Z15, Z15
-	KMOVW       R11, K4
-	SHRQ        $0x10, R11
+	KMOVW       R10, K4
+	SHRQ        $0x10, R10
 	VMOVUPS.Z   128(DX), K4, Z16
 	VMULPS.BCST word_71800000<>+0(SB), Z16, Z16
-	KMOVW       R11, K4
-	SHRQ        $0x10, R11
+	KMOVW       R10, K4
+	SHRQ        $0x10, R10
 	VMOVUPS.Z   192(DX), K4, Z17
 	VMULPS.BCST word_71800000<>+0(SB), Z17, Z17
 	VMULPS      Z12, Z14, Z18
@@ -690,9 +719,9 @@ done38:
 	VPMINUW     Z18, Z12, Z12
 	VPCMPUW     $0x01, Z7, Z12, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare42
+	JNZ         compare48
 
-compared43:
+compared49:
 	VPSRLD    $0x10, Z21, Z21
 	VPSRLD    $0x10, Z23, Z23
 	VMOVDQU16 Z22, K2, Z21
@@ -707,20 +736,22 @@ compared43:
 	VPADDB    Z21, Z8, Z11
 	VPSUBUSB  Z21, Z8, K4, Z11
 	VPERMD    Z11, Z10, Z11
+	MOVQ      $-1, R10
+	BZHIQ     DI, R10, R10
 	KMOVQ     R10, K4
 	VMOVDQU8  Z11, K4, (AX)
 	LEAQ      (DX)(DI*4), DX
 	ADDQ      DI, AX
 	XORQ      DI, DI
 
-none41:
-	JMP done21
+none47:
+	JMP done22
 
-compare39:
+compare43:
 	VPSLLD       $0x10, Z21, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none44
+	JZ           none50
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z21, Z18
 	VDIVPS       Z11, Z14, Z19
@@ -731,11 +762,11 @@ compare39:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none44:
+none50:
 	VPSLLD       $0x10, Z22, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none45
+	JZ           none51
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z18
 	VDIVPS       Z11, Z15, Z19
@@ -746,11 +777,11 @@ none44:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none45:
+none51:
 	VPSLLD       $0x10, Z23, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none46
+	JZ           none52
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z23, Z18
 	VDIVPS       Z11, Z16, Z19
@@ -761,11 +792,11 @@ none45:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z23, K4, Z23
 
-none46:
+none52:
 	VPSLLD       $0x10, Z24, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none47
+	JZ           none53
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z24, Z18
 	VDIVPS       Z11, Z17, Z19
@@ -776,14 +807,18 @@ none46:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z24, K4, Z24
 
-none47:
-	JMP compared40
+none53:
+	JMP compared44
 
-compare42:
+past45:
+	VMOVNTDQ Z14, (AX)
+	JMP      stored46
+
+compare48:
 	VPSLLD       $0x10, Z21, Z12
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none48
+	JZ           none54
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z21, Z12
 	VDIVPS       Z11, Z14, Z18
@@ -794,11 +829,11 @@ compare42:
 	VPCMPUD      $0x05, Z18, Z19, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none48:
+none54:
 	VPSLLD       $0x10, Z22, Z12
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none49
+	JZ           none55
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z12
 	VDIVPS       Z11, Z15, Z18
@@ -809,11 +844,11 @@ none48:
 	VPCMPUD      $0x05, Z18, Z19, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none49:
+none55:
 	VPSLLD       $0x10, Z23, Z12
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none50
+	JZ           none56
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z23, Z12
 	VDIVPS       Z11, Z16, Z18
@@ -824,11 +859,11 @@ none49:
 	VPCMPUD      $0x05, Z18, Z19, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z23, K4, Z23
 
-none50:
+none56:
 	VPSLLD       $0x10, Z20, Z12
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none51
+	JZ           none57
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z20, Z12
 	VDIVPS       Z11, Z17, Z11
@@ -839,8 +874,8 @@ none50:
 	VPCMPUD      $0x05, Z11, Z18, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z20, K4, Z20
 
-none51:
-	JMP compared43
+none57:
+	JMP compared49
 
 DATA word_40b4e11e<>+0(SB)/4, $0x40b4e11e
 GLOBL word_40b4e11e<>(SB), RODATA|NOPTR, $4
@@ -896,23 +931,23 @@ DATA turned_c080400_e0a0602_d090501_f0b0703<>+8(SB)/4, $0x0d090501
 DATA turned_c080400_e0a0602_d090501_f0b0703<>+12(SB)/4, $0x0f0b0703
 GLOBL turned_c080400_e0a0602_d090501_f0b0703<>(SB), RODATA|NOPTR, $16
 
-DATA lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB)/4, $0x00000000
-DATA lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+4(SB)/4, $0x00000004
-DATA lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+8(SB)/4, $0x00000008
-DATA lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+12(SB)/4, $0x0000000c
-DATA lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+16(SB)/4, $0x00000001
-DATA lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+20(SB)/4, $0x00000005
-DATA lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+24(SB)/4, $0x00000009
-DATA lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+28(SB)/4, $0x0000000d
-DATA lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+32(SB)/4, $0x00000002
-DATA lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+36(SB)/4, $0x00000006
-DATA lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+40(SB)/4, $0x0000000a
-DATA lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+44(SB)/4, $0x0000000e
-DATA lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+48(SB)/4, $0x00000003
-DATA lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+52(SB)/4, $0x00000007
-DATA lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+56(SB)/4, $0x0000000b
-DATA lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+60(SB)/4, $0x0000000f
-GLOBL lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>(SB), RODATA|NOPTR, $64
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB)/4, $0x00000000
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+4(SB)/4, $0x00000004
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+8(SB)/4, $0x00000008
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+12(SB)/4, $0x0000000c
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+16(SB)/4, $0x00000001
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+20(SB)/4, $0x00000005
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+24(SB)/4, $0x00000009
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+28(SB)/4, $0x0000000d
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+32(SB)/4, $0x00000002
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+36(SB)/4, $0x00000006
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+40(SB)/4, $0x0000000a
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+44(SB)/4, $0x0000000e
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+48(SB)/4, $0x00000003
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+52(SB)/4, $0x00000007
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+56(SB)/4, $0x0000000b
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+60(SB)/4, $0x0000000f
+GLOBL transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>(SB), RODATA|NOPTR, $64
 
 DATA word_7fffffff<>+0(SB)/4, $0x7fffffff
 GLOBL word_7fffffff<>(SB), RODATA|NOPTR, $4
@@ -929,9 +964,9 @@ GLOBL word_10000<>(SB), RODATA|NOPTR, $4
 DATA word_71800000<>+0(SB)/4, $0x71800000
 GLOBL word_71800000<>(SB), RODATA|NOPTR, $4
 
-// func QuantizeDynamic8UnsignedAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, thresholds *[255]float32) int
+// func QuantizeDynamic8UnsignedAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, thresholds *[255]float32, stream bool) int
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+
-TEXT ·QuantizeDynamic8UnsignedAVX512(SB), $0-104
+TEXT ·QuantizeDynamic8UnsignedAVX512(SB), $8-112
 	MOVQ            codes_base+0(FP), AX
 	MOVQ            scales_base+24(FP), CX
 	MOVQ            x_base+48(FP), DX
@@ -952,26 +987,38 @@ TEXT ·QuantizeDynamic8UnsignedAVX512(SB), $0-104
 	MOVQ            $0xaaaaaaaaaaaaaaaa, SI
 	KMOVQ           SI, K3
 	VBROADCASTI32X4 turned_c080400_e0a0602_d090501_f0b0703<>+0(SB), Z8
-	VMOVDQU32       lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z10
-	MOVQ            $0x00000000, ret+96(FP)
-	MOVQ            x_len+56(FP), SI
-	TESTQ           SI, SI
-	JZ              finished53
-	MOVQ            DX, R8
+	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z10
+	XORL            SI, SI
+	CMPB            stream+96(FP), $0x00
+	JE              cached58
 	MOVQ            block+72(FP), DI
-	CMPQ            DI, SI
-	CMOVQGT         SI, DI
-	SUBQ            DI, SI
-	MOVQ            DI, R9
-	VPBROADCASTD    word_7fffffff<>+0(SB), Z11
-	VPXORD          Z12, Z12, Z12
-	VPXORD          Z13, Z13, Z13
-	VPXORD          Z14, Z14, Z14
-	VPXORD          Z15, Z15, Z15
-	CMPQ            R9, $0x40
-	JB              done55
+	TESTQ           $0x0000003f, DI
+	JNZ             cached58
+	TESTQ           $0x0000003f, AX
+	JNZ             cached58
+	INCQ            SI
 
-loop54:
+cached58:
+	MOVQ         SI, (SP)
+	MOVQ         $0x00000000, ret+104(FP)
+	MOVQ         x_len+56(FP), SI
+	TESTQ        SI, SI
+	JZ           finished60
+	MOVQ         DX, R8
+	MOVQ         block+72(FP), DI
+	CMPQ         DI, SI
+	CMOVQGT      SI, DI
+	SUBQ         DI, SI
+	MOVQ         DI, R9
+	VPBROADCASTD word_7fffffff<>+0(SB), Z11
+	VPXORD       Z12, Z12, Z12
+	VPXORD       Z13, Z13, Z13
+	VPXORD       Z14, Z14, Z14
+	VPXORD       Z15, Z15, Z15
+	CMPQ         R9, $0x40
+	JB           done62
+
+loop61:
 	PREFETCHT0 16384(R8)
 	VMOVUPS    (R8), Z16
 	VPANDD     Z11, Z16, Z16
@@ -991,13 +1038,13 @@ loop54:
 	ADDQ       $0x00000100, R8
 	SUBQ       $0x40, R9
 	CMPQ       R9, $0x40
-	JAE        loop54
+	JAE        loop61
 
-done55:
+done62:
 	CMPQ R9, $0x10
-	JB   done57
+	JB   done64
 
-loop56:
+loop63:
 	PREFETCHT0 16384(R8)
 	VMOVUPS    (R8), Z16
 	VPANDD     Z11, Z16, Z16
@@ -1005,11 +1052,11 @@ loop56:
 	ADDQ       $0x00000040, R8
 	SUBQ       $0x10, R9
 	CMPQ       R9, $0x10
-	JAE        loop56
+	JAE        loop63
 
-done57:
+done64:
 	TESTQ      R9, R9
-	JZ         done58
+	JZ         done65
 	MOVQ       $-1, R10
 	BZHIQ      R9, R10, R10
 	KMOVW      R10, K4
@@ -1018,7 +1065,7 @@ done57:
 	VPANDD     Z11, Z16, Z16
 	VPMAXUD    Z16, Z12, Z12
 
-done58:
+done65:
 	LEAQ          (R8)(R9*4), R8
 	VPMAXUD       Z13, Z12, Z12
 	VPMAXUD       Z15, Z14, Z14
@@ -1033,10 +1080,10 @@ done58:
 	VPMAXUD       X12, X11, X11
 	VMOVAPS       X11, X11
 
-block52:
+block59:
 	XORL         R9, R9
 	TESTQ        SI, SI
-	JZ           last59
+	JZ           last66
 	MOVQ         block+72(FP), R9
 	CMPQ         R9, SI
 	CMOVQGT      SI, R9
@@ -1048,9 +1095,9 @@ block52:
 	VPXORD       Z14, Z14, Z14
 	VPXORD       Z15, Z15, Z15
 	CMPQ         R10, $0x40
-	JB           done61
+	JB           done68
 
-loop60:
+loop67:
 	PREFETCHT0 16384(R8)
 	VMOVUPS    (R8), Z16
 	VPANDD     Z9, Z16, Z16
@@ -1070,13 +1117,13 @@ loop60:
 	ADDQ       $0x00000100, R8
 	SUBQ       $0x40, R10
 	CMPQ       R10, $0x40
-	JAE        loop60
+	JAE        loop67
 
-done61:
+done68:
 	CMPQ R10, $0x10
-	JB   done63
+	JB   done70
 
-loop62:
+loop69:
 	PREFETCHT0 16384(R8)
 	VMOVUPS    (R8), Z16
 	VPANDD     Z9, Z16, Z16
@@ -1084,11 +1131,11 @@ loop62:
 	ADDQ       $0x00000040, R8
 	SUBQ       $0x10, R10
 	CMPQ       R10, $0x10
-	JAE        loop62
+	JAE        loop69
 
-done63:
+done70:
 	TESTQ      R10, R10
-	JZ         done64
+	JZ         done71
 	MOVQ       $-1, R11
 	BZHIQ      R10, R11, R11
 	KMOVW      R11, K4
@@ -1097,7 +1144,7 @@ done63:
 	VPANDD     Z9, Z16, Z16
 	VPMAXUD    Z16, Z12, Z12
 
-done64:
+done71:
 	LEAQ          (R8)(R10*4), R8
 	VPMAXUD       Z13, Z12, Z12
 	VPMAXUD       Z15, Z14, Z14
@@ -1112,58 +1159,58 @@ done64:
 	VPMAXUD       X12, X9, X9
 	VMOVAPS       X9, X9
 
-last59:
+last66:
 	VMOVD X11, R10
 	TESTL R10, R10
-	JZ    zero66
+	JZ    zero73
 	CMPL  R10, $0x7f800000
-	JB    finite65
-	INCQ  ret+96(FP)
+	JB    finite72
+	INCQ  ret+104(FP)
 	MOVL  $0x7fc00000, R10
 
-zero66:
+zero73:
 	MOVL         R10, (CX)
 	MOVL         $0x00000000, R10
 	LEAQ         (DX)(DI*4), DX
 	VPBROADCASTB R10, Z11
 	CMPQ         DI, $0x40
-	JB           done70
+	JB           done77
 
-loop69:
+loop76:
 	VMOVDQU64 Z11, (AX)
 	ADDQ      $0x00000040, AX
 	SUBQ      $0x40, DI
 	CMPQ      DI, $0x40
-	JAE       loop69
+	JAE       loop76
 
-done70:
+done77:
 	MOVQ     $-1, R10
 	BZHIQ    DI, R10, R10
 	KMOVQ    R10, K4
 	VMOVDQU8 Z11, K4, (AX)
 	ADDQ     DI, AX
-	JMP      done68
+	JMP      done75
 
-finite65:
+finite72:
 	VDIVSS  divisor+80(FP), X11, X12
 	VMOVD   X12, R10
 	CMPL    R10, $0x7f800000
-	JB      divided67
+	JB      divided74
 	VMOVAPS X11, X12
 
-divided67:
+divided74:
 	VMOVSS       X12, (CX)
 	VBROADCASTSS X12, Z11
 	VMOVD        X11, R10
 	CMPL         R10, $0x0d800000
-	JB           small71
+	JB           small78
 	VBROADCASTSS word_4c0fc000<>+0(SB), Z12
 	VDIVSS       X11, X12, X12
 	VBROADCASTSS X12, Z12
 	CMPQ         DI, $0x40
-	JB           done74
+	JB           done81
 
-loop73:
+loop80:
 	VMOVUPS     (DX), Z13
 	VMOVUPS     64(DX), Z14
 	VMOVUPS     128(DX), Z15
@@ -1217,9 +1264,9 @@ loop73:
 	VPMINUW     Z18, Z17, Z17
 	VPCMPUW     $0x01, Z7, Z17, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare75
+	JNZ         compare82
 
-compared76:
+compared83:
 	VPSRLD    $0x10, Z20, Z20
 	VPSRLD    $0x10, Z22, Z22
 	VMOVDQU16 Z21, K2, Z20
@@ -1228,30 +1275,33 @@ compared76:
 	VMOVDQU8  Z22, K3, Z20
 	VPSHUFB   Z8, Z20, Z20
 	VPERMD    Z20, Z10, Z20
+	CMPB      (SP), $0x00
+	JNE       past84
 	VMOVDQU64 Z20, (AX)
-	ADDQ      $0x00000100, DX
-	ADDQ      $0x00000040, AX
-	SUBQ      $0x40, DI
-	CMPQ      DI, $0x40
-	JAE       loop73
 
-done74:
+stored85:
+	ADDQ $0x00000100, DX
+	ADDQ $0x00000040, AX
+	SUBQ $0x40, DI
+	CMPQ DI, $0x40
+	JAE  loop80
+
+done81:
 	TESTQ       DI, DI
-	JZ          none77
+	JZ          none86
 	MOVQ        $-1, R10
 	BZHIQ       DI, R10, R10
-	MOVQ        R10, R11
-	KMOVW       R11, K4
-	SHRQ        $0x10, R11
+	KMOVW       R10, K4
+	SHRQ        $0x10, R10
 	VMOVUPS.Z   (DX), K4, Z13
-	KMOVW       R11, K4
-	SHRQ        $0x10, R11
+	KMOVW       R10, K4
+	SHRQ        $0x10, R10
 	VMOVUPS.Z   64(DX), K4, Z14
-	KMOVW       R11, K4
-	SHRQ        $0x10, R11
+	KMOVW       R10, K4
+	SHRQ        $0x10, R10
 	VMOVUPS.Z   128(DX), K4, Z15
-	KMOVW       R11, K4
-	SHRQ        $0x10, R11
+	KMOVW       R10, K4
+	SHRQ        $0x10, R10
 	VMOVUPS.Z   192(DX), K4, Z16
 	VMULPS      Z12, Z13, Z17
 	VMAXPS      Z0, Z17, Z17
@@ -1302,9 +1352,9 @@ done74:
 	VPMINUW     Z17, Z12, Z12
 	VPCMPUW     $0x01, Z7, Z12, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare78
+	JNZ         compare87
 
-compared79:
+compared88:
 	VPSRLD    $0x10, Z20, Z20
 	VPSRLD    $0x10, Z22, Z22
 	VMOVDQU16 Z21, K2, Z20
@@ -1313,30 +1363,37 @@ compared79:
 	VMOVDQU8  Z22, K3, Z20
 	VPSHUFB   Z8, Z20, Z20
 	VPERMD    Z20, Z10, Z20
+	MOVQ      $-1, R10
+	BZHIQ     DI, R10, R10
 	KMOVQ     R10, K4
 	VMOVDQU8  Z20, K4, (AX)
 	LEAQ      (DX)(DI*4), DX
 	ADDQ      DI, AX
 	XORQ      DI, DI
 
-none77:
-done72:
-done68:
+none86:
+done79:
+done75:
 	ADDQ    $0x00000004, CX
 	VMOVAPS X9, X11
 	MOVQ    R9, DI
 	TESTQ   DI, DI
-	JNZ     block52
+	JNZ     block59
 
-finished53:
+finished60:
+	CMPQ (SP), $0x00
+	JEQ  unfenced89
+	SFENCE
+
+unfenced89:
 	VZEROUPPER
 	RET
 
-compare75:
+compare82:
 	VPSLLD       $0x10, Z20, Z17
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z17, K4
 	KORTESTW     K4, K4
-	JZ           none80
+	JZ           none90
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z20, Z17
 	VDIVPS       Z11, Z13, Z13
@@ -1347,11 +1404,11 @@ compare75:
 	VPCMPUD      $0x05, Z13, Z18, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z20, K4, Z20
 
-none80:
+none90:
 	VPSLLD       $0x10, Z21, Z13
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z13, K4
 	KORTESTW     K4, K4
-	JZ           none81
+	JZ           none91
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z21, Z13
 	VDIVPS       Z11, Z14, Z14
@@ -1362,11 +1419,11 @@ none80:
 	VPCMPUD      $0x05, Z14, Z17, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none81:
+none91:
 	VPSLLD       $0x10, Z22, Z13
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z13, K4
 	KORTESTW     K4, K4
-	JZ           none82
+	JZ           none92
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z13
 	VDIVPS       Z11, Z15, Z14
@@ -1377,11 +1434,11 @@ none81:
 	VPCMPUD      $0x05, Z14, Z15, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none82:
+none92:
 	VPSLLD       $0x10, Z23, Z13
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z13, K4
 	KORTESTW     K4, K4
-	JZ           none83
+	JZ           none93
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z23, Z13
 	VDIVPS       Z11, Z16, Z14
@@ -1392,14 +1449,18 @@ none82:
 	VPCMPUD      $0x05, Z14, Z15, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z23, K4, Z23
 
-none83:
-	JMP compared76
+none93:
+	JMP compared83
 
-compare78:
+past84:
+	VMOVNTDQ Z20, (AX)
+	JMP      stored85
+
+compare87:
 	VPSLLD       $0x10, Z20, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none84
+	JZ           none94
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z20, Z12
 	VDIVPS       Z11, Z13, Z13
@@ -1410,11 +1471,11 @@ compare78:
 	VPCMPUD      $0x05, Z13, Z17, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z20, K4, Z20
 
-none84:
+none94:
 	VPSLLD       $0x10, Z21, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none85
+	JZ           none95
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z21, Z12
 	VDIVPS       Z11, Z14, Z13
@@ -1425,11 +1486,11 @@ none84:
 	VPCMPUD      $0x05, Z13, Z14, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none85:
+none95:
 	VPSLLD       $0x10, Z22, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none86
+	JZ           none96
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z12
 	VDIVPS       Z11, Z15, Z13
@@ -1440,11 +1501,11 @@ none85:
 	VPCMPUD      $0x05, Z13, Z14, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none86:
+none96:
 	VPSLLD       $0x10, Z19, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none87
+	JZ           none97
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z19, Z12
 	VDIVPS       Z11, Z16, Z11
@@ -1455,18 +1516,18 @@ none86:
 	VPCMPUD      $0x05, Z11, Z13, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z19, K4, Z19
 
-none87:
-	JMP compared79
+none97:
+	JMP compared88
 
-small71:
+small78:
 	VMULPS.BCST  word_71800000<>+0(SB), Z11, Z11
 	VBROADCASTSS word_4c0fc000<>+0(SB), Z12
 	VDIVSS       X11, X12, X12
 	VBROADCASTSS X12, Z12
 	CMPQ         DI, $0x40
-	JB           done89
+	JB           done99
 
-loop88:
+loop98:
 	VMOVUPS     (DX), Z13
 	VMULPS.BCST word_71800000<>+0(SB), Z13, Z13
 	VMOVUPS     64(DX), Z14
@@ -1524,9 +1585,9 @@ loop88:
 	VPMINUW     Z18, Z17, Z17
 	VPCMPUW     $0x01, Z7, Z17, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare90
+	JNZ         compare100
 
-compared91:
+compared101:
 	VPSRLD    $0x10, Z20, Z20
 	VPSRLD    $0x10, Z22, Z22
 	VMOVDQU16 Z21, K2, Z20
@@ -1535,33 +1596,36 @@ compared91:
 	VMOVDQU8  Z22, K3, Z20
 	VPSHUFB   Z8, Z20, Z20
 	VPERMD    Z20, Z10, Z20
+	CMPB      (SP), $0x00
+	JNE       past102
 	VMOVDQU64 Z20, (AX)
-	ADDQ      $0x00000100, DX
-	ADDQ      $0x00000040, AX
-	SUBQ      $0x40, DI
-	CMPQ      DI, $0x40
-	JAE       loop88
 
-done89:
+stored103:
+	ADDQ $0x00000100, DX
+	ADDQ $0x00000040, AX
+	SUBQ $0x40, DI
+	CMPQ DI, $0x40
+	JAE  loop98
+
+done99:
 	TESTQ       DI, DI
-	JZ          none92
+	JZ          none104
 	MOVQ        $-1, R10
 	BZHIQ       DI, R10, R10
-	MOVQ        R10, R11
-	KMOVW       R11, K4
-	SHRQ        $0x10, R11
+	KMOVW       R10, K4
+	SHRQ        $0x10, R10
 	VMOVUPS.Z   (DX), K4, Z13
 	VMULPS.BCST word_71800000<>+0(SB), Z13, Z13
-	KMOVW       R11, K4
-	SHRQ        $0x10, R11
+	KMOVW       R10, K4
+	SHRQ        $0x10, R10
 	VMOVUPS.Z   64(DX), K4, Z14
 	VMULPS.BCST word_71800000<>+0(SB), Z14, Z14
-	KMOVW       R11, K4
-	SHRQ        $0x10, R11
+	KMOVW       R10, K4
+	SHRQ        $0x10, R10
 	VMOVUPS.Z   128(DX), K4, Z15
 	VMULPS.BCST word_71800000<>+0(SB), Z15, Z15
-	KMOVW       R11, K4
-	SHRQ        $0x10, R11
+	KMOVW       R10, K4
+	SHRQ        $0x10, R10
 	VMOVUPS.Z   192(DX), K4, Z16
 	VMULPS.BCST word_71800000<>+0(SB), Z16, Z16
 	VMULPS      Z12, Z13, Z17
@@ -1613,9 +1677,9 @@ done89:
 	VPMINUW     Z17, Z12, Z12
 	VPCMPUW     $0x01, Z7, Z12, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare93
+	JNZ         compare105
 
-compared94:
+compared106:
 	VPSRLD    $0x10, Z20, Z20
 	VPSRLD    $0x10, Z22, Z22
 	VMOVDQU16 Z21, K2, Z20
@@ -1624,20 +1688,22 @@ compared94:
 	VMOVDQU8  Z22, K3, Z20
 	VPSHUFB   Z8, Z20, Z20
 	VPERMD    Z20, Z10, Z20
+	MOVQ      $-1, R10
+	BZHIQ     DI, R10, R10
 	KMOVQ     R10, K4
 	VMOVDQU8  Z20, K4, (AX)
 	LEAQ      (DX)(DI*4), DX
 	ADDQ      DI, AX
 	XORQ      DI, DI
 
-none92:
-	JMP done72
+none104:
+	JMP done79
 
-compare90:
+compare100:
 	VPSLLD       $0x10, Z20, Z17
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z17, K4
 	KORTESTW     K4, K4
-	JZ           none95
+	JZ           none107
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z20, Z17
 	VDIVPS       Z11, Z13, Z13
@@ -1648,11 +1714,11 @@ compare90:
 	VPCMPUD      $0x05, Z13, Z18, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z20, K4, Z20
 
-none95:
+none107:
 	VPSLLD       $0x10, Z21, Z13
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z13, K4
 	KORTESTW     K4, K4
-	JZ           none96
+	JZ           none108
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z21, Z13
 	VDIVPS       Z11, Z14, Z14
@@ -1663,11 +1729,11 @@ none95:
 	VPCMPUD      $0x05, Z14, Z17, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none96:
+none108:
 	VPSLLD       $0x10, Z22, Z13
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z13, K4
 	KORTESTW     K4, K4
-	JZ           none97
+	JZ           none109
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z13
 	VDIVPS       Z11, Z15, Z14
@@ -1678,11 +1744,11 @@ none96:
 	VPCMPUD      $0x05, Z14, Z15, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none97:
+none109:
 	VPSLLD       $0x10, Z23, Z13
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z13, K4
 	KORTESTW     K4, K4
-	JZ           none98
+	JZ           none110
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z23, Z13
 	VDIVPS       Z11, Z16, Z14
@@ -1693,14 +1759,18 @@ none97:
 	VPCMPUD      $0x05, Z14, Z15, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z23, K4, Z23
 
-none98:
-	JMP compared91
+none110:
+	JMP compared101
 
-compare93:
+past102:
+	VMOVNTDQ Z20, (AX)
+	JMP      stored103
+
+compare105:
 	VPSLLD       $0x10, Z20, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none99
+	JZ           none111
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z20, Z12
 	VDIVPS       Z11, Z13, Z13
@@ -1711,11 +1781,11 @@ compare93:
 	VPCMPUD      $0x05, Z13, Z17, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z20, K4, Z20
 
-none99:
+none111:
 	VPSLLD       $0x10, Z21, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none100
+	JZ           none112
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z21, Z12
 	VDIVPS       Z11, Z14, Z13
@@ -1726,11 +1796,11 @@ none99:
 	VPCMPUD      $0x05, Z13, Z14, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none100:
+none112:
 	VPSLLD       $0x10, Z22, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none101
+	JZ           none113
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z12
 	VDIVPS       Z11, Z15, Z13
@@ -1741,11 +1811,11 @@ none100:
 	VPCMPUD      $0x05, Z13, Z14, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none101:
+none113:
 	VPSLLD       $0x10, Z19, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none102
+	JZ           none114
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z19, Z12
 	VDIVPS       Z11, Z16, Z11
@@ -1756,8 +1826,8 @@ none101:
 	VPCMPUD      $0x05, Z11, Z13, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z19, K4, Z19
 
-none102:
-	JMP compared94
+none114:
+	JMP compared106
 
 DATA word_40712c28<>+0(SB)/4, $0x40712c28
 GLOBL word_40712c28<>(SB), RODATA|NOPTR, $4

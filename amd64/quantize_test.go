@@ -26,20 +26,23 @@ type quantizer struct {
 	quantize func(codes []uint8, scales, x []float32, f reference.Format) int
 }
 
-// dynamic is a quantiser of one of the dynamic maps.
-func dynamic(name string, needs cpufeature.Set, book *codebook.Codebook, quantize func(codes []uint8, scales, x []float32, block int, divisor float32, thresholds *[255]float32) int) quantizer {
-	return quantizer{name, needs, []*codebook.Codebook{book}, func(codes []uint8, scales, x []float32, f reference.Format) int {
-		return quantize(codes, scales, x, f.Block, divisor(f), f.Codebook.Thresholds())
-	}}
+// dynamic are quantisers of one of the dynamic maps.
+func dynamic(book *codebook.Codebook, quantize func(codes []uint8, scales, x []float32, block int, divisor float32, thresholds *[255]float32, stream bool) int) []quantizer {
+	list := []quantizer{}
+	for i, name := range []string{"avx512", "avx512-stream"} {
+		list = append(list, quantizer{name, cpufeature.AVX512, []*codebook.Codebook{book}, func(codes []uint8, scales, x []float32, f reference.Format) int {
+			return quantize(codes, scales, x, f.Block, divisor(f), f.Codebook.Thresholds(), i == 1)
+		}})
+	}
+	return list
 }
 
-var quantizers = []quantizer{
-	{"avx2", avx2, books8, func(codes []uint8, scales, x []float32, f reference.Format) int {
+var quantizers = slices.Concat(
+	[]quantizer{{"avx2", avx2, books8, func(codes []uint8, scales, x []float32, f reference.Format) int {
 		return amd64.QuantizeAVX2(codes, scales, x, f.Block, divisor(f), f.Codebook.Cells())
-	}},
-	dynamic("avx512", cpufeature.AVX512, codebook.Dynamic8(), amd64.QuantizeDynamic8AVX512),
-	dynamic("avx512", cpufeature.AVX512, codebook.Dynamic8Unsigned(), amd64.QuantizeDynamic8UnsignedAVX512),
-}
+	}}},
+	dynamic(codebook.Dynamic8(), amd64.QuantizeDynamic8AVX512),
+	dynamic(codebook.Dynamic8Unsigned(), amd64.QuantizeDynamic8UnsignedAVX512))
 
 // eachQuantizer runs a test once for each quantiser and each of its codebooks.
 func eachQuantizer(t *testing.T, test func(t *testing.T, q quantizer, book *codebook.Codebook)) {

@@ -12,7 +12,7 @@ var fast = implementations{
 	quantizeDynamic8Unsigned: avx512[QuantizeFunc]("avx512", 0, dynamicQuantize(amd64.QuantizeDynamic8UnsignedAVX512).run, avx2[QuantizeFunc](quantizeAVX2)),
 	quantize8:                avx2[QuantizeFunc](quantizeAVX2),
 	quantize4:                avx2[QuantizeFunc](quantize4AVX2),
-	dequantize8:              avx2[DequantizeFunc](dequantizeAVX2),
+	dequantize8:              avx512[DequantizeFunc]("avx512vbmi", cpufeature.VBMI, dequantizeAVX512, avx2[DequantizeFunc](dequantizeAVX2)),
 	dequantize4:              avx2[DequantizeFunc](dequantize4AVX2),
 
 	round:      avx512[RoundFunc]("avx512", 0, roundAVX512, avx2[RoundFunc](roundAVX2)),

@@ -31,6 +31,7 @@ var files = []struct {
 	{"quantize_avx512", quantizeAVX512},
 	{"encode_avx2", encodeAVX2},
 	{"dequantize_avx2", dequantizeAVX2},
+	{"dequantize_avx512", dequantizeAVX512},
 	{"quantize4_avx2", quantize4AVX2},
 	{"dequantize4_avx2", dequantize4AVX2},
 	{"adamw_float32_avx2", adamWFloat32AVX2},

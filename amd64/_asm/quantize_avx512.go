@@ -20,6 +20,7 @@ type decadeEncoder512 struct {
 	zero, shuffle, order           vec
 	evenWords, oddWords, oddBytes  mask
 	scale, multiplier              vec // of the block: the multiplier makes an index
+	streamed                       mem // not 0: whole groups of codes go past the caches
 	beside                         *[]func()
 }
 
@@ -38,7 +39,7 @@ func (g *generator) decadeEncoder512(signed bool, thresholds gp) decadeEncoder51
 		scale: g.ZMM(), multiplier: g.ZMM(), beside: &[]func(){},
 	}
 	g.VBROADCASTI32X4(g.data("turned", 0x0c080400, 0x0e0a0602, 0x0d090501, 0x0f0b0703), e.shuffle)
-	g.VMOVDQU32(g.data("lanes", 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), e.order)
+	g.VMOVDQU32(g.data("transposed", transposed...), e.order)
 	return e
 }
 
@@ -208,17 +209,26 @@ func (e decadeEncoder512) groups(codes, x, n gp, prepare func(vec)) {
 			e.VMOVUPS(at(x, 64*i), z[i])
 			prepare(z[i])
 		}
-		e.VMOVDQU64(e.codes(z), at(codes, 0))
+		y := e.codes(z)
+		past, stored := e.label("past"), e.label("stored")
+		e.CMPB(e.streamed, operand.U8(0))
+		e.JNE(operand.LabelRef(past))
+		e.VMOVDQU64(y, at(codes, 0))
+		e.Label(stored)
+		*e.beside = append(*e.beside, func() {
+			e.Label(past)
+			e.VMOVNTDQ(y, at(codes, 0))
+			e.JMP(operand.LabelRef(stored))
+		})
 		e.advance(x, 256)
 		e.advance(codes, 64)
 	})
 	none := operand.LabelRef(e.label("none"))
 	e.TESTQ(n, n)
 	e.JZ(none)
-	bits, lanes := e.GP64(), e.GP64()
-	e.MOVQ(operand.I64(-1), bits)
-	e.BZHIQ(n, bits, bits)
-	e.MOVQ(bits, lanes)
+	lanes := e.GP64()
+	e.MOVQ(operand.I64(-1), lanes)
+	e.BZHIQ(n, lanes, lanes)
 	var z [4]vec
 	for i := range z {
 		k := e.K()
@@ -228,10 +238,8 @@ func (e decadeEncoder512) groups(codes, x, n gp, prepare func(vec)) {
 		e.VMOVUPS_Z(at(x, 64*i), k, z[i])
 		prepare(z[i])
 	}
-	k := e.K()
 	y := e.codes(z)
-	e.KMOVQ(bits, k)
-	e.VMOVDQU8(y, k, at(codes, 0))
+	e.VMOVDQU8(y, e.first(n), at(codes, 0))
 	e.LEAQ(mem{Base: x, Index: n, Scale: 4}, x)
 	e.ADDQ(n, codes)
 	e.XORQ(n, n)
@@ -256,11 +264,16 @@ func quantizeAVX512(g *generator) {
 		{"QuantizeDynamic8AVX512", "codebook.Dynamic8()", true},
 		{"QuantizeDynamic8UnsignedAVX512", "codebook.Dynamic8Unsigned()", false},
 	} {
-		g.function(f.name, "(codes []uint8, scales, x []float32, block int, divisor float32, thresholds *[255]float32) int", f.name+`
+		g.function(f.name, "(codes []uint8, scales, x []float32, block int, divisor float32, thresholds *[255]float32, stream bool) int", f.name+`
 codes x in blocks with the codes of `+f.of+`, whose thresholds it takes. It is
-QuantizeAVX2 of that codebook. A call of 300,000 elements takes about 100 µs.`)
+QuantizeAVX2 of that codebook. With stream, codes go past the caches where their address and
+the block are multiples of 64. A call of 300,000 elements takes about 100 µs.`)
 		codes, scales, x := g.pointer("codes"), g.pointer("scales"), g.pointer("x")
 		e := g.decadeEncoder512(f.signed, g.number("thresholds"))
+		e.streamed = g.AllocLocal(8)
+		streamed := g.GP64()
+		g.streamsBlocks(codes, 63, streamed)
+		g.MOVQ(streamed, e.streamed)
 		g.quantizeBlocks512(x, scales, e.scale, func(length gp) {
 			e.encode(codes, x, length)
 		}, func(length gp) {
@@ -269,6 +282,7 @@ QuantizeAVX2 of that codebook. A call of 300,000 elements takes about 100 µs.`)
 			g.LEAQ(mem{Base: x, Index: length, Scale: 4}, x)
 			g.fill512(codes, length, zero)
 		})
+		g.fence(e.streamed)
 		e.end512()
 	}
 }
@@ -363,10 +377,6 @@ func (g *generator) fill512(codes, n, value gp) {
 		g.VMOVDQU64(z, at(codes, 0))
 		g.advance(codes, 64)
 	})
-	bits, k := g.GP64(), g.K()
-	g.MOVQ(operand.I64(-1), bits)
-	g.BZHIQ(n, bits, bits)
-	g.KMOVQ(bits, k)
-	g.VMOVDQU8(z, k, at(codes, 0))
+	g.VMOVDQU8(z, g.first(n), at(codes, 0))
 	g.ADDQ(n, codes)
 }
