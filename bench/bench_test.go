@@ -14,33 +14,52 @@ import (
 )
 
 func Benchmark(b *testing.B) {
-	for _, l := range loads {
-		for _, impl := range l.row.Implementations {
-			for _, n := range l.sizes {
-				if call := l.call(impl.Name, n); call != nil {
-					l.measure(b, impl.Name, n, call)
+	for _, l := range Loads() {
+		for _, n := range sizes(l) {
+			work := l.Prepare(shapeOf(l, n)...)
+			for _, impl := range l.Row.Implementations {
+				if call := work.Calls[impl.Name]; call != nil {
+					l.measure(b, impl.Name, n, work.Flops, func() { call(n, 1) })
 				}
 			}
-		}
-		for _, p := range peers[l.row.Name+"/"+l.row.Variant] {
-			for _, n := range l.sizes {
-				l.measure(b, p.name, n, p.call(n))
+			for _, p := range peers[l.name()] {
+				l.measure(b, p.name, n, work.Flops, p.call(n))
 			}
 		}
 	}
 }
 
-func (l load) measure(b *testing.B, implementation string, n int, call func()) {
+// sizes are a block, in cache and in memory, or those of square matrices.
+func sizes(l Load) []int {
+	switch {
+	case l.Shapes == nil:
+		return []int{128, 64 << 10, 4 << 20}
+	case l.Method == "gram":
+		return nil // squares have no such form
+	}
+	return []int{64, 256, 512}
+}
+
+func shapeOf(l Load, n int) Shape {
+	if l.Shapes == nil {
+		return Shape{n}
+	}
+	return Shape{n, n}
+}
+
+func (l Load) name() string { return l.Row.Name + "/" + l.Row.Variant }
+
+func (l Load) measure(b *testing.B, implementation string, n int, flops float64, call func()) {
 	implementation = strings.ReplaceAll(implementation, "/", "_") // benchstat splits names there
-	name := fmt.Sprintf("op=%s/variant=%s/impl=%s/n=%d", l.row.Name, l.row.Variant, implementation, n)
+	name := fmt.Sprintf("op=%s/variant=%s/impl=%s/n=%d", l.Row.Name, l.Row.Variant, implementation, n)
 	b.Run(name, func(b *testing.B) {
-		b.SetBytes(int64(l.row.Bytes * float64(n)))
+		b.SetBytes(int64(l.Row.Streams.Bytes() * float64(n)))
 		b.ReportAllocs()
 		for b.Loop() {
 			call()
 		}
-		if l.flops != nil {
-			b.ReportMetric(l.flops(float64(n))*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+		if flops != 0 {
+			b.ReportMetric(flops*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
 		}
 	})
 }
@@ -80,29 +99,49 @@ var peers = map[string][]peer{
 func vector(n int) blas32.Vector { return blas32.Vector{N: n, Inc: 1, Data: normal(n)} }
 
 func TestEveryRowHasALoad(t *testing.T) {
-	rows := []kernels.Row{}
 	names := map[string]bool{}
-	for _, l := range loads {
-		rows = append(rows, l.row)
-		names[l.row.Name+"/"+l.row.Variant] = true
+	for _, l := range Loads() {
+		require.Contains(t, kernels.Table(), l.Row)
+		names[l.name()] = true
 	}
-	require.ElementsMatch(t, kernels.Table(), rows)
+	for _, row := range kernels.Table() {
+		require.True(t, names[row.Name+"/"+row.Variant], "no load for %s %s", row.Name, row.Variant)
+	}
 	for name := range peers {
 		require.True(t, names[name], "a peer of no row: %s", name)
 	}
 }
 
 func TestEveryLoadRuns(t *testing.T) {
-	for _, l := range loads {
-		for _, impl := range l.row.Implementations {
-			call := l.call(impl.Name, l.sizes[0])
-			require.Equal(t, impl.Available, call != nil, "%s %s %s", l.row.Name, l.row.Variant, impl.Name)
-			if call != nil {
-				call()
+	for _, l := range Loads() {
+		shapes := l.Shapes
+		if shapes == nil {
+			shapes = []Shape{{1}, {100}, {1000}, {70_000}}
+		} else {
+			shapes = []Shape{{24, 40}}
+			if l.Method != "" {
+				shapes = append(shapes, Shape{3, 8, 8})
 			}
 		}
-		for _, p := range peers[l.row.Name+"/"+l.row.Variant] {
-			p.call(l.sizes[0])()
+		for _, shape := range shapes {
+			work := l.Prepare(shape...)
+			require.Equal(t, l.Shapes != nil, work.Flops > 0)
+			require.Len(t, work.Arrays.Read, len(l.Row.Streams.Read), l.name())
+			require.Len(t, work.Arrays.Write, len(l.Row.Streams.Write), l.name())
+			require.Len(t, work.Arrays.InPlace, len(l.Row.Streams.InPlace), l.name())
+			for _, impl := range l.Row.Implementations {
+				call := work.Calls[impl.Name]
+				require.Equal(t, impl.Available, call != nil, "%s %s", l.name(), impl.Name)
+				for threads := range 3 {
+					if call != nil {
+						call(shape.Elements(), threads+1)
+						call((shape.Elements()+1)/2, threads+1)
+					}
+				}
+			}
+		}
+		for _, p := range peers[l.name()] {
+			p.call(8)()
 		}
 	}
 }

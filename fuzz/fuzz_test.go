@@ -129,6 +129,26 @@ func TestCorpora(t *testing.T) {
 	}
 }
 
+// TestCorpus: every row has the inputs of its operation's folder, and every implementation
+// takes them.
+func TestCorpus(t *testing.T) {
+	folders := targets(t)
+	for _, trial := range Trials() {
+		entries, err := os.ReadDir(filepath.Join("testdata", "fuzz", folders[trial.row.Name]))
+		require.NoError(t, err)
+		inputs := trial.Corpus()
+		require.NotEmpty(t, inputs)
+		require.Len(t, inputs, len(entries), trial.name())
+		for _, data := range inputs {
+			for _, implementation := range trial.row.Implementations {
+				if implementation.Available {
+					require.Empty(t, trial.Check(implementation.Name, data).First)
+				}
+			}
+		}
+	}
+}
+
 // corpus has, by file, the first input with each feature in each variant.
 func corpus(name string) map[string]string {
 	files := map[string]string{}

@@ -6,7 +6,9 @@ package fuzz
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/lowbit-go/lowbit/kernels"
 )
@@ -15,7 +17,8 @@ import (
 type Trial struct {
 	row    kernels.Row
 	decode func(in *input) any // an experiment
-	run    func(implementation string, in *input, mem memory) Result
+	find   func(implementation string) (f any, ok bool)
+	run    func(f any, name string, in *input, mem memory) Result
 }
 
 // Result is what one comparison found. Every result of an operation counts: numbers,
@@ -51,8 +54,26 @@ func (t Trial) Row() kernels.Row { return t.row }
 // cannot run is a mismatch.
 func (t Trial) Check(implementation string, data []byte) Result {
 	in := newInput(data)
-	return t.run(implementation, in, in.memory())
+	return t.checkNamed(implementation, in, in.memory())
 }
+
+func (t Trial) checkNamed(implementation string, in *input, mem memory) Result {
+	f, ok := t.find(implementation)
+	if !ok {
+		return Result{Mismatches: 1, First: t.name() + " " + implementation + ": no such implementation, or none for this processor"}
+	}
+	return t.run(f, implementation, in, mem)
+}
+
+// CheckFunc is Check for a function of the caller's, of the type that the row's
+// implementations have in package kernels, such as kernels.QuantizeFunc. Another type is a
+// mismatch.
+func (t Trial) CheckFunc(f any, data []byte) Result {
+	in := newInput(data)
+	return t.run(f, "the caller's", in, in.memory())
+}
+
+func (t Trial) name() string { return strings.TrimSpace(t.row.Name + " " + t.row.Variant) }
 
 // experiment is an input of an operation of signature F. It can be run many times.
 type experiment[F any] interface {
@@ -65,14 +86,16 @@ func trials[F any, E experiment[F]](decode func(op *kernels.Op[F], in *input) E,
 	list := make([]Trial, len(ops))
 	for i, op := range ops {
 		experiment := func(in *input) any { return decode(op, in) }
-		list[i] = Trial{op.Row(), experiment, func(implementation string, in *input, mem memory) Result {
-			name := op.Name + " " + op.Variant + " " + implementation
-			f, ok := find(op, implementation)
-			if !ok {
-				return Result{Mismatches: 1, First: name + ": no such implementation, or none for this processor"}
+		find := func(implementation string) (any, bool) { return find(op, implementation) }
+		t := Trial{op.Row(), experiment, find, nil}
+		t.run = func(f any, name string, in *input, mem memory) Result {
+			name = t.name() + " " + name
+			value, want := reflect.ValueOf(f), reflect.TypeFor[F]()
+			if !value.IsValid() || !value.CanConvert(want) || value.IsNil() {
+				return Result{Mismatches: 1, First: fmt.Sprintf("%s: it is %T, want %v", name, f, want)}
 			}
 			e := decode(op, in)
-			got := e.run(f, mem)
+			got := e.run(value.Convert(want).Interface().(F), mem)
 			result := got.compare(e.run(op.Impls[len(op.Impls)-1].Func, &padded{}))
 			if damage := mem.damage(); damage != "" {
 				result.mismatch(damage)
@@ -81,18 +104,19 @@ func trials[F any, E experiment[F]](decode func(op *kernels.Op[F], in *input) E,
 				result.First = fmt.Sprintf("%s: %s, where %s", name, result.First, in.description())
 			}
 			return result
-		}}
+		}
+		list[i] = t
 	}
 	return list
 }
 
-func find[F any](op *kernels.Op[F], name string) (f F, ok bool) {
+func find[F any](op *kernels.Op[F], name string) (f any, ok bool) {
 	for _, impl := range op.Impls {
 		if impl.Name == name && impl.Available() {
 			return impl.Func, true
 		}
 	}
-	return f, false
+	return nil, false
 }
 
 func (r *Result) mismatch(what string) {

@@ -57,6 +57,17 @@ func eachImplementation(t *testing.T, test func(t *testing.T, trial Trial, imple
 	}
 }
 
+func TestFunctionsOfAnotherType(t *testing.T) {
+	for _, trial := range Trials() {
+		for _, f := range []any{nil, 1, func() {}, (func())(nil), kernels.RoundFunc(nil)} {
+			result := trial.CheckFunc(f, nil)
+			require.EqualValues(t, 1, result.Mismatches)
+			require.Contains(t, result.First, trial.name()+" the caller's: it is ")
+			require.Contains(t, result.First, ", want kernels.")
+		}
+	}
+}
+
 func TestImplementationsGiveTheReferencesBits(t *testing.T) {
 	eachImplementation(t, func(t *testing.T, trial Trial, implementation string) {
 		for data := range first(60, Cases(1)) {
@@ -77,7 +88,7 @@ func TestImplementationsStayInTheirArrays(t *testing.T) {
 		check := func(length int, place func(b *testmem.Buffer[uint8], n, element int) []byte) {
 			data := append(binary.LittleEndian.AppendUint64(nil, random.Uint64()), 0, uint8(length))
 			mem.used, mem.place = 0, place
-			require.Empty(t, trial.run(implementation, newInput(data), mem).First)
+			require.Empty(t, trial.checkNamed(implementation, newInput(data), mem).First)
 		}
 		for length, n := range lengths {
 			if n <= longest {

@@ -15,31 +15,31 @@ type AdamWOps [len(adamWPairs)]*Op[AdamWFunc]
 
 type adamWPair struct {
 	name               string
-	weights, gradients bool // whether in bf16
-	bytes              float64
+	weights, gradients bool    // whether in bf16
+	weight, gradient   float64 // bytes
 }
 
-// adamWPairs are the formats of weights and gradients, and the bytes that a step moves
-// for them.
+// adamWPairs are the formats of weights and gradients.
 var adamWPairs = [4]adamWPair{
-	{"float32", false, false, 12},
-	{"bfloat16", true, true, 6},
-	{"bfloat16_float32", true, false, 8},
-	{"float32_bfloat16", false, true, 10},
+	{"float32", false, false, 4, 4},
+	{"bfloat16", true, true, 2, 2},
+	{"bfloat16_float32", true, false, 2, 4},
+	{"float32_bfloat16", false, true, 4, 2},
 }
 
 var (
-	OpAdamWFloat32  = declareAdamW("adamw_float32", "", 16, fast.adamWFloat32)
-	OpAdamWBF16     = declareAdamW("adamw_bfloat16", "", 8, fast.adamWBF16)
-	OpAdamW8bit     = declareAdamW("adamw_8bit", "", 4, fast.adamW8bit)
-	OpAdamW4bit     = declareAdamW("adamw_4bit", "vector_", 2, fast.adamW4bit)
-	OpAdamWFactored = declareAdamW("adamw_4bit", "factored_", 1, fast.adamWFactored)
+	OpAdamWFloat32  = declareAdamW("adamw_float32", "", []float64{4, 4}, fast.adamWFloat32)
+	OpAdamWBF16     = declareAdamW("adamw_bfloat16", "", []float64{2, 2}, fast.adamWBF16)
+	OpAdamW8bit     = declareAdamW("adamw_8bit", "", []float64{1, 1}, fast.adamW8bit)
+	OpAdamW4bit     = declareAdamW("adamw_4bit", "vector_", []float64{0.5, 0.5}, fast.adamW4bit)
+	OpAdamWFactored = declareAdamW("adamw_4bit", "factored_", []float64{0.5}, fast.adamWFactored)
 )
 
-func declareAdamW(name, storage string, momentBytes float64, fast [len(adamWPairs)][]Impl[AdamWFunc]) AdamWOps {
+func declareAdamW(name, storage string, moments []float64, fast [len(adamWPairs)][]Impl[AdamWFunc]) AdamWOps {
 	var ops AdamWOps
 	for i, pair := range adamWPairs {
-		op := Op[AdamWFunc]{Name: name, Variant: storage + pair.name, Bytes: pair.bytes + momentBytes}
+		streams := Streams{Read: []float64{pair.gradient}, InPlace: append([]float64{pair.weight}, moments...)}
+		op := Op[AdamWFunc]{Name: name, Variant: storage + pair.name, Streams: streams}
 		ops[i] = declare(op, reference.AdamW, fast[i])
 	}
 	return ops

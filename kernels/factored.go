@@ -22,20 +22,21 @@ var (
 	OpFactorColsFloat32 = declareFactorCols("cols_float32", 4, fast.factorColsFloat32)
 	OpFactorColsBF16    = declareFactorCols("cols_bfloat16", 2, fast.factorColsBF16)
 
-	OpAccumulateFloat32 = declareAccumulate("float32", 8, fast.accumulateFloat32)
-	OpAccumulateBF16    = declareAccumulate("bfloat16", 6, fast.accumulateBF16)
+	OpAccumulateFloat32 = declareAccumulate("float32", 4, fast.accumulateFloat32)
+	OpAccumulateBF16    = declareAccumulate("bfloat16", 2, fast.accumulateBF16)
 )
 
 func declareFactorRows(variant string, bytes float64, fast []Impl[FactorRowsFunc]) *Op[FactorRowsFunc] {
-	return declare(Op[FactorRowsFunc]{Name: "factor_means", Variant: variant, Bytes: bytes}, reference.FactorRows, fast)
+	return declare(Op[FactorRowsFunc]{Name: "factor_means", Variant: variant, Streams: reads(bytes)}, reference.FactorRows, fast)
 }
 
 func declareFactorCols(variant string, bytes float64, fast []Impl[FactorColsFunc]) *Op[FactorColsFunc] {
-	return declare(Op[FactorColsFunc]{Name: "factor_means", Variant: variant, Bytes: bytes}, reference.FactorCols, fast)
+	return declare(Op[FactorColsFunc]{Name: "factor_means", Variant: variant, Streams: reads(bytes)}, reference.FactorCols, fast)
 }
 
-func declareAccumulate(variant string, bytes float64, fast []Impl[AccumulateFunc]) *Op[AccumulateFunc] {
-	return declare(Op[AccumulateFunc]{Name: "accumulate", Variant: variant, Bytes: bytes}, reference.Accumulate, fast)
+func declareAccumulate(variant string, gradient float64, fast []Impl[AccumulateFunc]) *Op[AccumulateFunc] {
+	streams := Streams{Read: []float64{gradient}, InPlace: []float64{2}} // with sums in bf16
+	return declare(Op[AccumulateFunc]{Name: "accumulate", Variant: variant, Streams: streams}, reference.Accumulate, fast)
 }
 
 // AdamWFactored does one step of AdamW on a matrix whose second moment is factored, and

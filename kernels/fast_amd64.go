@@ -3,15 +3,16 @@
 package kernels
 
 import (
+	"github.com/lowbit-go/lowbit/amd64"
 	"github.com/lowbit-go/lowbit/internal/cpufeature"
 )
 
 var fast = implementations{
-	quantizeDynamic8:         avx2[QuantizeFunc](quantizeAVX2),
-	quantizeDynamic8Unsigned: avx2[QuantizeFunc](quantizeAVX2),
+	quantizeDynamic8:         avx512[QuantizeFunc]("avx512", 0, dynamicQuantize(amd64.QuantizeDynamic8AVX512).run, avx2[QuantizeFunc](quantizeAVX2)),
+	quantizeDynamic8Unsigned: avx512[QuantizeFunc]("avx512", 0, dynamicQuantize(amd64.QuantizeDynamic8UnsignedAVX512).run, avx2[QuantizeFunc](quantizeAVX2)),
 	quantize8:                avx2[QuantizeFunc](quantizeAVX2),
 	quantize4:                avx2[QuantizeFunc](quantize4AVX2),
-	dequantize8:              avx2[DequantizeFunc](dequantizeAVX2),
+	dequantize8:              avx512[DequantizeFunc]("avx512vbmi", cpufeature.VBMI, dequantizeAVX512, avx2[DequantizeFunc](dequantizeAVX2)),
 	dequantize4:              avx2[DequantizeFunc](dequantize4AVX2),
 
 	round:      avx512[RoundFunc]("avx512", 0, roundAVX512, avx2[RoundFunc](roundAVX2)),
@@ -36,18 +37,20 @@ var fast = implementations{
 	muonDirection: muonDirectionImpls(),
 	muonUpdate:    muonUpdateImpls(),
 
-	adamWFloat32: adamWFloat32AVX2,
-	adamWBF16:    adamWBF16AVX2,
-	adamW8bit:    adamW8bitAVX2,
+	adamWFloat32: adamWFloat32,
+	adamWBF16:    adamWBF16,
+	adamW8bit:    adamW8bit,
 
-	adamW4bit:     adamW4bitAVX2,
-	adamWFactored: adamW4bitAVX2,
+	adamW4bit:     adamW4bit,
+	adamWFactored: adamW4bit,
 
-	gemmFloat32: avx2[GemmFunc](stripsAVX2.Gemm),
-	syrkFloat32: avx2[SyrkFunc](stripsAVX2.Syrk),
+	gemmFloat32: gemmFloat32,
+	syrkFloat32: syrkFloat32,
+	gemmBF16:    gemmBF16,
+	syrkBF16:    syrkBF16,
 
-	newtonSchulzFloat32: avx2[NewtonSchulzFunc](stripsAVX2.NewtonSchulz),
-	newtonSchulzBF16:    avx2[NewtonSchulzFunc](stripsBF16AVX2.NewtonSchulz),
+	newtonSchulzFloat32: newtonSchulzFloat32,
+	newtonSchulzBF16:    newtonSchulzBF16,
 }
 
 // avx2 is the list of implementations of a row that has one for AVX2.

@@ -51,35 +51,41 @@ var (
 			updateOf(muonAVX512, amd64.MuonUpdateMBF16WF32GBF16AVX512, amd64.MuonUpdateMBF16WF32GBF16AVX512),
 		},
 	}
+	muonCodesDirectionsAVX512 = [2]MuonDirectionFunc{
+		directionOf(muonCodesAVX512, amd64.MuonDirectionMF32GF32AVX512), directionOf(muonCodesAVX512, amd64.MuonDirectionMF32GBF16AVX512),
+	}
+	muonCodesUpdatesAVX512 = [len(adamWPairs)]MuonUpdateFunc{
+		updateOf(muonCodesAVX512, amd64.MuonUpdateMF32WF32GF32AVX512, amd64.MuonUpdateMF32WF32GF32AVX512),
+		updateOf(muonCodesAVX512, amd64.MuonUpdateMF32WBF16GBF16AVX512, amd64.MuonUpdateMF32WF32GBF16AVX512),
+		updateOf(muonCodesAVX512, amd64.MuonUpdateMF32WBF16GF32AVX512, amd64.MuonUpdateMF32WF32GF32AVX512),
+		updateOf(muonCodesAVX512, amd64.MuonUpdateMF32WF32GBF16AVX512, amd64.MuonUpdateMF32WF32GBF16AVX512),
+	}
 )
 
-// muonDirectionImpls and muonUpdateImpls are the implementations of all rows.
+// muonDirectionImpls and muonUpdateImpls are the implementations of all rows: of float32
+// momentum, bf16 and codes.
 func muonDirectionImpls() (rows [len(muonStorages)][2][]Impl[MuonDirectionFunc]) {
-	for i, storage := range muonKernels {
-		for j := range rows[i] {
-			rows[i][j] = avx512("avx512", storage.also, muonDirectionsAVX512[storage.momentum][j],
-				avx2[MuonDirectionFunc](muonDirectionsAVX2[storage.momentum][j]))
+	for j := range rows[0] {
+		for i := range muonDirectionsAVX512 {
+			rows[i][j] = avx512("avx512", 0, muonDirectionsAVX512[i][j], avx2[MuonDirectionFunc](muonDirectionsAVX2[i][j]))
 		}
+		rows[2][j] = avx512("avx512", muonCodesNeeds, muonCodesDirectionsAVX512[j], avx2[MuonDirectionFunc](muonDirectionsAVX2[0][j]))
 	}
 	return rows
 }
 
 func muonUpdateImpls() (rows [len(muonStorages)][len(adamWPairs)][]Impl[MuonUpdateFunc]) {
-	for i, storage := range muonKernels {
-		for j := range rows[i] {
-			rows[i][j] = avx512("avx512", storage.also, muonUpdatesAVX512[storage.momentum][j],
-				avx2[MuonUpdateFunc](muonUpdatesAVX2[storage.momentum][j]))
+	for j := range rows[0] {
+		for i := range muonUpdatesAVX512 {
+			rows[i][j] = avx512("avx512", 0, muonUpdatesAVX512[i][j], avx2[MuonUpdateFunc](muonUpdatesAVX2[i][j]))
 		}
+		rows[2][j] = avx512("avx512", muonCodesNeeds, muonCodesUpdatesAVX512[j], avx2[MuonUpdateFunc](muonUpdatesAVX2[0][j]))
 	}
 	return rows
 }
 
-// muonKernels are, for each of muonStorages, the momentum of the kernels that step it, and
-// what muonAVX512 needs for it beside AVX-512.
-var muonKernels = [len(muonStorages)]struct {
-	momentum int
-	also     cpufeature.Set
-}{{momentum: 0}, {momentum: 1}, {momentum: 0, also: cpufeature.AVX2 | cpufeature.FMA}}
+// muonCodesNeeds is what muonCodesAVX512 has beside AVX-512.
+const muonCodesNeeds = cpufeature.AVX2 | cpufeature.FMA
 
 // muonKit is what the kernels are surrounded with where weights are stored stochastically
 // or with the lower halves of a master, or the momentum as codes: parts that fit the
@@ -95,7 +101,9 @@ type muonKit struct {
 
 var (
 	muonAVX2   = &muonKit{widenAVX2, stochasticAVX2, amd64.JoinAVX2, amd64.SplitAVX2, dequantizeAVX2, quantizeAVX2}
-	muonAVX512 = &muonKit{widenAVX512, stochasticAVX512, amd64.JoinAVX512, amd64.SplitAVX512, dequantizeAVX2, quantizeAVX2}
+	muonAVX512 = &muonKit{widenAVX512, stochasticAVX512, amd64.JoinAVX512, amd64.SplitAVX512, nil, nil}
+
+	muonCodesAVX512 = &muonKit{widenAVX512, stochasticAVX512, amd64.JoinAVX512, amd64.SplitAVX512, dequantizeAVX2, quantizeAVX2}
 )
 
 // The signatures of the kernels.

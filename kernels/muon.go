@@ -30,7 +30,7 @@ func declareMuonDirection() (ops [len(muonStorages)][2]*Op[MuonDirectionFunc]) {
 		for j, gradients := range muonStorages[:2] {
 			ops[i][j] = declare(Op[MuonDirectionFunc]{
 				Name: "muon_direction", Variant: storage.name + "_" + gradients.name,
-				Bytes: storage.bytes + gradients.bytes + 4,
+				Streams: Streams{Read: []float64{storage.bytes, gradients.bytes}, Write: []float64{4}},
 			}, reference.MuonDirection, fast.muonDirection[i][j])
 		}
 	}
@@ -44,7 +44,7 @@ func declareMuonUpdate() (ops [len(muonStorages)][len(adamWPairs)]*Op[MuonUpdate
 		for j, pair := range adamWPairs {
 			ops[i][j] = declare(Op[MuonUpdateFunc]{
 				Name: "muon_update", Variant: storage.name + "_" + pair.name,
-				Bytes: 2*storage.bytes + pair.bytes + 4,
+				Streams: Streams{Read: []float64{pair.gradient, 4}, InPlace: []float64{pair.weight, storage.bytes}},
 			}, reference.MuonUpdate, fast.muonUpdate[i][j])
 		}
 	}

@@ -1,6 +1,8 @@
 package kernels
 
 import (
+	"slices"
+
 	"github.com/lowbit-go/lowbit/internal/cpufeature"
 )
 
@@ -19,10 +21,23 @@ func (c Class) String() string { return [...]string{"exact", "tolerance"}[c] }
 type Op[F any] struct {
 	Name, Variant string
 	Class         Class
-	Bytes         float64 // read and written an element
+	Streams       Streams
 	Impls         []Impl[F]
 
 	run F // the first available implementation, chosen once
+}
+
+// Streams are the arrays that an operation goes through, each by its bytes an element:
+// those that it reads, those that it writes, and those that it does both with, in place.
+// Scales, which are a few bytes a block, are left out. Matrix products have none.
+type Streams struct{ Read, Write, InPlace []float64 }
+
+// Bytes is how many are read and written an element.
+func (s Streams) Bytes() (sum float64) {
+	for _, bytes := range slices.Concat(s.Read, s.Write, s.InPlace, s.InPlace) {
+		sum += bytes
+	}
+	return sum
 }
 
 // Impl is one implementation of an operation and the CPU features that it needs.
@@ -39,7 +54,7 @@ func (i Impl[F]) Available() bool { return cpufeature.Available.Has(i.Needs) }
 type Row struct {
 	Name, Variant   string
 	Class           Class
-	Bytes           float64
+	Streams         Streams
 	Selected        string
 	Implementations []Implementation
 }
@@ -60,7 +75,7 @@ func Table() []Row { return table }
 // declare adds a row to the table and chooses its implementation.
 func declare[F any](op Op[F], reference F, fast []Impl[F]) *Op[F] {
 	op.Impls = append(fast[:len(fast):len(fast)], Impl[F]{Name: "reference", Func: reference})
-	row := Row{Name: op.Name, Variant: op.Variant, Class: op.Class, Bytes: op.Bytes}
+	row := Row{Name: op.Name, Variant: op.Variant, Class: op.Class, Streams: op.Streams}
 	for _, impl := range op.Impls {
 		if impl.Available() && row.Selected == "" {
 			row.Selected = impl.Name

@@ -16,20 +16,22 @@ type QuantizeFunc func(codes []uint8, scales, x []float32, f Format) (poisoned i
 type DequantizeFunc func(dst []float32, codes []uint8, scales []float32, f Format)
 
 var (
-	OpQuantizeDynamic8         = declareQuantize("dynamic8", 5, fast.quantizeDynamic8)
-	OpQuantizeDynamic8Unsigned = declareQuantize("dynamic8u", 5, fast.quantizeDynamic8Unsigned)
-	OpQuantize8                = declareQuantize("8bit", 5, fast.quantize8) // any table of up to 256 values
-	OpQuantize4                = declareQuantize("4bit", 4.5, fast.quantize4)
-	OpDequantize8              = declareDequantize("8bit", 5, fast.dequantize8)
-	OpDequantize4              = declareDequantize("4bit", 4.5, fast.dequantize4)
+	OpQuantizeDynamic8         = declareQuantize("dynamic8", 1, fast.quantizeDynamic8)
+	OpQuantizeDynamic8Unsigned = declareQuantize("dynamic8u", 1, fast.quantizeDynamic8Unsigned)
+	OpQuantize8                = declareQuantize("8bit", 1, fast.quantize8) // any table of up to 256 values
+	OpQuantize4                = declareQuantize("4bit", 0.5, fast.quantize4)
+	OpDequantize8              = declareDequantize("8bit", 1, fast.dequantize8)
+	OpDequantize4              = declareDequantize("4bit", 0.5, fast.dequantize4)
 )
 
-func declareQuantize(variant string, bytes float64, fast []Impl[QuantizeFunc]) *Op[QuantizeFunc] {
-	return declare(Op[QuantizeFunc]{Name: "quantize", Variant: variant, Bytes: bytes}, reference.Quantize, fast)
+func declareQuantize(variant string, code float64, fast []Impl[QuantizeFunc]) *Op[QuantizeFunc] {
+	streams := Streams{Read: []float64{4}, Write: []float64{code}}
+	return declare(Op[QuantizeFunc]{Name: "quantize", Variant: variant, Streams: streams}, reference.Quantize, fast)
 }
 
-func declareDequantize(variant string, bytes float64, fast []Impl[DequantizeFunc]) *Op[DequantizeFunc] {
-	return declare(Op[DequantizeFunc]{Name: "dequantize", Variant: variant, Bytes: bytes}, reference.Dequantize, fast)
+func declareDequantize(variant string, code float64, fast []Impl[DequantizeFunc]) *Op[DequantizeFunc] {
+	streams := Streams{Read: []float64{code}, Write: []float64{4}}
+	return declare(Op[DequantizeFunc]{Name: "dequantize", Variant: variant, Streams: streams}, reference.Dequantize, fast)
 }
 
 // OpQuantize is the row that quantises to a codebook.
@@ -74,7 +76,7 @@ func Quantize(codes []uint8, scales, x []float32, f Format, limit ...Threads) (p
 	if err := disjoint("quantize", spanOf("codes", codes), spanOf("scales", scales), spanOf("x", x)); err != nil {
 		return 0, err
 	}
-	counts := quantizeSplit.run(quantizeArgs{codes, scales, x, f, OpQuantize(f.Codebook).run}, len(x), pieceAlign(f), limit)
+	counts := quantizeSplit.run(quantizeArgs{codes, scales, x, f, OpQuantize(f.Codebook).run}, len(x), streamBlocks(f, len(x)), limit)
 	return counts.SkippedBlocks, nil
 }
 
@@ -87,7 +89,7 @@ func Dequantize(dst []float32, codes []uint8, scales []float32, f Format, limit 
 	if err := disjoint("dequantize", spanOf("dst", dst), spanOf("codes", codes), spanOf("scales", scales)); err != nil {
 		return err
 	}
-	dequantizeSplit.run(dequantizeArgs{dst, codes, scales, f, OpDequantize(f.Codebook).run}, len(dst), pieceAlign(f), limit)
+	dequantizeSplit.run(dequantizeArgs{dst, codes, scales, f, OpDequantize(f.Codebook).run}, len(dst), streamBlocks(f, len(dst)), limit)
 	return nil
 }
 
@@ -128,6 +130,14 @@ func pieceAlign(f Format) int {
 		return 2 * f.Block
 	}
 	return f.Block // larger than any slice where twice it would overflow
+}
+
+// streamBlocks is the alignment of the pieces of n elements.
+func streamBlocks(f Format, n int) int {
+	if stream := streamAlign(n); stream%pieceAlign(f) == 0 {
+		return stream
+	}
+	return pieceAlign(f)
 }
 
 func checkFormat(op string, codes []uint8, scales []float32, n int, f Format) error {

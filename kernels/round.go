@@ -13,10 +13,12 @@ type (
 )
 
 var (
-	OpRound      = declare(Op[RoundFunc]{Name: "bf16_round", Bytes: 6}, reference.Round, fast.round)
-	OpTruncate   = declare(Op[RoundFunc]{Name: "bf16_truncate", Bytes: 6}, reference.Truncate, fast.truncate)
-	OpStochastic = declare(Op[StochasticFunc]{Name: "bf16_stochastic", Bytes: 6}, reference.Stochastic, fast.stochastic)
-	OpWiden      = declare(Op[WidenFunc]{Name: "bf16_widen", Bytes: 6}, reference.Widen, fast.widen)
+	narrowing = Streams{Read: []float64{4}, Write: []float64{2}}
+
+	OpRound      = declare(Op[RoundFunc]{Name: "bf16_round", Streams: narrowing}, reference.Round, fast.round)
+	OpTruncate   = declare(Op[RoundFunc]{Name: "bf16_truncate", Streams: narrowing}, reference.Truncate, fast.truncate)
+	OpStochastic = declare(Op[StochasticFunc]{Name: "bf16_stochastic", Streams: narrowing}, reference.Stochastic, fast.stochastic)
+	OpWiden      = declare(Op[WidenFunc]{Name: "bf16_widen", Streams: Streams{Read: []float64{2}, Write: []float64{4}}}, reference.Widen, fast.widen)
 )
 
 // Round rounds src to bf16, to nearest with ties to even. dst has the length of src. NaN

@@ -17,16 +17,18 @@ type (
 )
 
 var (
-	OpAbsmax = declare(Op[AbsmaxFunc]{Name: "absmax", Bytes: 4}, reference.Absmax, fast.absmax)
+	OpAbsmax = declare(Op[AbsmaxFunc]{Name: "absmax", Streams: reads(4)}, reference.Absmax, fast.absmax)
 
-	OpNormFloat32 = declare(Op[ChunkSumsFunc]{Name: "norm", Variant: "float32", Bytes: 4}, reference.ChunkSums, fast.normFloat32)
-	OpNormBF16    = declare(Op[ChunkSumsFunc]{Name: "norm", Variant: "bfloat16", Bytes: 2}, reference.ChunkSums, fast.normBF16)
+	OpNormFloat32 = declare(Op[ChunkSumsFunc]{Name: "norm", Variant: "float32", Streams: reads(4)}, reference.ChunkSums, fast.normFloat32)
+	OpNormBF16    = declare(Op[ChunkSumsFunc]{Name: "norm", Variant: "bfloat16", Streams: reads(2)}, reference.ChunkSums, fast.normBF16)
 
-	OpDot = declare(Op[DotFunc]{Name: "dot", Bytes: 8}, reference.ChunkDots, fast.dot)
+	OpDot = declare(Op[DotFunc]{Name: "dot", Streams: reads(4, 4)}, reference.ChunkDots, fast.dot)
 
-	OpScaleFloat32 = declare(Op[ScaleFunc]{Name: "scale", Variant: "float32", Bytes: 8}, reference.Scale, fast.scaleFloat32)
-	OpScaleBF16    = declare(Op[ScaleFunc]{Name: "scale", Variant: "bfloat16", Bytes: 4}, reference.Scale, fast.scaleBF16)
+	OpScaleFloat32 = declare(Op[ScaleFunc]{Name: "scale", Variant: "float32", Streams: Streams{InPlace: []float64{4}}}, reference.Scale, fast.scaleFloat32)
+	OpScaleBF16    = declare(Op[ScaleFunc]{Name: "scale", Variant: "bfloat16", Streams: Streams{InPlace: []float64{2}}}, reference.Scale, fast.scaleBF16)
 )
+
+func reads(bytes ...float64) Streams { return Streams{Read: bytes} }
 
 // Absmax is the largest magnitude of x: 0 for an empty slice, NaN if there is one.
 func Absmax(x []float32, limit ...Threads) float32 {

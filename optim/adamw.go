@@ -18,7 +18,7 @@ func (c AdamWConfig) settle(p *parameter, precision string, group ParamGroup) er
 		return p.errorf("state precision fp32, want moments_dtype float32 instead of %s", c.MomentsDtype)
 	}
 	p.storage = c.storageOf(p, precision)
-	p.moments = newMoments(p, c.QuantBlockSize, c.Headroom)
+	p.layout = adamWLayout(p.storage, c.QuantBlockSize, c.Headroom)
 	return nil
 }
 

@@ -45,6 +45,11 @@ func (c AdamWConfig) validate() error {
 	if err != nil {
 		return err
 	}
+	for i, b := range c.Betas {
+		if c.Variant == "optax" && float32(b) == 1 { // its 1-b^t is computed in float32
+			return problem("betas"+index(i), "got %s, which is 1 in float32, want less with variant optax", number(b))
+		}
+	}
 	if n := c.QuantBlockSize; c.Adam4bit && (n < 32 || n > 1024 || n&(n-1) != 0) {
 		return problem("quant_block_size", "got %d, want a power of two in [32, 1024] with adam_4bit", n)
 	}

@@ -3,32 +3,40 @@ package optim
 import (
 	"encoding/json"
 	"reflect"
+	"strings"
 
 	"github.com/lowbit-go/lowbit/kernels"
 )
 
-// NSCoeffs are Newton-Schulz's coefficients: either the name of one of [kernels.PolynomialNames], or triples, of which
-// a single one serves every step and several one step each. In JSON they are a string, an array of three numbers or an
-// array of such arrays.
+// NSCoeffs are Newton-Schulz's coefficients: either the name of one of [kernels.PolynomialNames], polar-express:LxN for
+// [PolarExpress] with lower bound L and N steps, or triples, of which a single one serves every step and several one step
+// each. In JSON they are a string, an array of three numbers or an array of such arrays.
 type NSCoeffs struct {
 	Preset  string
 	Triples []kernels.Triple
 }
 
-// polynomials returns each step's triple and the safety that multiplies the norm; nil steps are the table's own.
-func (c NSCoeffs) polynomials(steps *int, bfloat16 bool) (triples []kernels.Triple, safety float64, err error) {
-	if c.Preset != "" {
+// Polynomials returns each step's triple and the safety that multiplies the norm, by the rules of
+// [kernels.Polynomials]. polar-express:LxN has its safety in the triples too: 1.01, or 1.02 in bf16.
+func (c NSCoeffs) Polynomials(steps *int, bfloat16 bool) (triples []kernels.Triple, safety float64, err error) {
+	list, safety := c.Triples, 1.0
+	switch {
+	case strings.HasPrefix(c.Preset, polarExpressPrefix):
+		if list, safety, err = polarExpressOf(c.Preset, bfloat16); err != nil {
+			return nil, 0, err
+		}
+	case c.Preset != "":
 		return kernels.Polynomials(c.Preset, steps, bfloat16)
 	}
-	triples, err = kernels.CustomPolynomials(c.Triples, steps)
-	return triples, 1, err
+	triples, err = kernels.CustomPolynomials(list, steps)
+	return triples, safety, err
 }
 
 func (c NSCoeffs) validate() error {
 	if c.Preset != "" && c.Triples != nil {
 		return problem("", "got preset %s and triples, want one of the two", c.Preset)
 	}
-	if _, _, err := c.polynomials(nil, false); err != nil {
+	if _, _, err := c.Polynomials(nil, false); err != nil {
 		return problem("", "%v", err)
 	}
 	return nil

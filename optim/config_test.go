@@ -277,6 +277,7 @@ func TestRefused(t *testing.T) {
 		{`{"adam_4bit": true, "quant_block_size": 2048}`, `quant_block_size: got 2048, want a power of two in [32, 1024] with adam_4bit`},
 		{`{"nesterov": 0}`, `nesterov: got 0, want true or false`},
 		{`{"variant": "moonlight"}`, `variant: got "moonlight", want torch or optax`},
+		{`{"variant": "optax", "betas": [0.9, 0.99999999]}`, `betas[1]: got 0.99999999, which is 1 in float32, want less with variant optax`},
 		{`{"headroom": true}`, `headroom: true excludes adam_8bit false`},
 		{`{"headroom": true, "adam_4bit": true}`, `headroom: true excludes adam_8bit false`},
 

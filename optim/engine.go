@@ -11,15 +11,19 @@ import (
 type engine interface {
 	sumSquares(gradients kernels.Floats) float64
 	accumulate(sums, gradients kernels.Floats) error
-	// adamW steps a parameter; skipped tells that it was left untouched as a whole.
+	// adamW steps a parameter; skipped tells that it was left untouched as a whole. The step
+	// may be left for finish, and then s must not change before.
 	adamW(p *parameter, s *kernels.AdamWScalars) (c kernels.Counts, skipped bool, err error)
 	muon(p *parameter, s *muonStep) (c kernels.Counts, skipped bool, err error)
+	// finish takes the steps that were left for it, all together.
+	finish() kernels.Counts
 }
 
 // cpu is the engine of the kernels in main memory.
 type cpu struct {
 	work  []float32 // of a batch of matrices: their directions and Newton-Schulz's workspace
 	saved []float32 // with adaptive, a matrix's direction before
+	calls kernels.AdamWCalls
 }
 
 func (*cpu) sumSquares(gradients kernels.Floats) float64 { return kernels.SumSquares(gradients) }
@@ -28,17 +32,26 @@ func (*cpu) accumulate(sums, gradients kernels.Floats) error {
 	return kernels.Accumulate(sums, gradients)
 }
 
-func (*cpu) adamW(p *parameter, s *kernels.AdamWScalars) (kernels.Counts, bool, error) {
-	t := kernels.AdamWTensors{
-		Weights: p.Weights, Low: p.moments.low, Gradients: p.gradients(),
-		M: p.moments.m, V: p.moments.v,
+func (e *cpu) adamW(p *parameter, s *kernels.AdamWScalars) (kernels.Counts, bool, error) {
+	if p.storage == storeFactored {
+		return kernels.AdamWFactored(p.adamWTensors(), p.moments.row, p.moments.col, s)
 	}
-	if p.storage != storeFactored {
-		c, err := kernels.AdamW(&t, s)
-		return c, false, err
+	if !p.adamWCall.Holds(p.Weights, p.gradients(), &p.moments.m) {
+		if err := e.calls.Check(&p.adamWCall, p.adamWTensors()); err != nil {
+			return kernels.Counts{}, false, err
+		}
 	}
-	return kernels.AdamWFactored(&t, p.moments.row, p.moments.col, s)
+	e.calls.Add(&p.adamWCall, s)
+	return kernels.Counts{}, false, nil
 }
+
+func (p *parameter) adamWTensors() *kernels.AdamWTensors {
+	return &kernels.AdamWTensors{
+		Weights: p.Weights, Low: p.moments.low, Gradients: p.gradients(), M: p.moments.m, V: p.moments.v,
+	}
+}
+
+func (e *cpu) finish() kernels.Counts { return e.calls.Run() }
 
 // muon steps a stack of matrices, a batch at a time.
 func (e *cpu) muon(p *parameter, s *muonStep) (c kernels.Counts, skipped bool, err error) {

@@ -28,7 +28,7 @@ func (c MuonConfig) settle(p *parameter, precision string, group ParamGroup) err
 		if precision == "8bit" {
 			p.storage = store8bit
 		}
-		p.moments = newMoments(p, c.QuantBlockSize, false)
+		p.layout = adamWLayout(p.storage, c.QuantBlockSize, false)
 		return nil
 	}
 	p.storage = c.momentumStorage()
@@ -45,7 +45,7 @@ func (c MuonConfig) settle(p *parameter, precision string, group ParamGroup) err
 	if c.MomentumDtype == "linear8" {
 		format.Codebook = codebook.Linear8()
 	}
-	p.moments = moments{m: newMoment(p.n, p.storage, format)}
+	p.layout = stateLayout{m: momentLayout{true, p.storage, format}}
 	triples, safety, err := c.polynomials()
 	p.muonStep = muonStep{adaptive: c.Adaptive, skipNonFinite: c.skips(p.storage), plan: c.plan(triples, safety)}
 	return err

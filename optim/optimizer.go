@@ -6,6 +6,7 @@ package optim
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/lowbit-go/lowbit/bf16"
 	"github.com/lowbit-go/lowbit/kernels"
@@ -18,7 +19,9 @@ type Optimizer struct {
 	common Common
 	params []*parameter
 	engine engine
-	step   int64 // steps taken
+	disk   *offload // nil where states stay in memory
+	step   int64    // steps taken
+	summed bool     // whether a parameter may have sums of micro-batches
 }
 
 // New makes an optimizer whose state is that before the first step, zeros.
@@ -31,6 +34,7 @@ type Optimizer struct {
 // is not valid, a group that matches no parameter, and a parameter whose shape, role and
 // slices do not fit each other.
 func New(config Config, params []Param) (*Optimizer, error) {
+	config = plain(config)
 	if config == nil {
 		return nil, fmt.Errorf("optim: no configuration, want an AdamWConfig or a MuonConfig")
 	}
@@ -38,9 +42,6 @@ func New(config Config, params []Param) (*Optimizer, error) {
 		return nil, err
 	}
 	o := &Optimizer{config: config, common: config.common(), engine: &cpu{}}
-	if o.common.OptimizerStateOffload == "disk" {
-		return nil, fmt.Errorf("optim: optimizer_state_offload: got disk, want none or cpu: this version keeps states in memory")
-	}
 	distinct, tied, err := untie(params)
 	if err != nil {
 		return nil, err
@@ -53,7 +54,6 @@ func New(config Config, params []Param) (*Optimizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	split := false
 	for i, param := range distinct {
 		p, err := newParameter(param, groups[i], config)
 		if err != nil {
@@ -63,19 +63,65 @@ func New(config Config, params []Param) (*Optimizer, error) {
 		p.seedM = bf16.StreamSeed(o.common.Seed, 'm', p.Name)
 		p.seedV = bf16.StreamSeed(o.common.Seed, 'v', p.Name)
 		p.seedW = bf16.StreamSeed(o.common.Seed, 'w', p.Name)
-		if o.common.Master == "split" && p.Weights.BF16 != nil {
-			p.moments.low = make([]uint16, p.n)
-			split = true
-		}
+		p.layout.master = o.common.Master == "split" && p.narrow
 		o.params = append(o.params, p)
 	}
-	if o.common.Master == "split" && !split {
-		return nil, fmt.Errorf("optim: master: got split, want none where no parameter has bf16 weights")
+	if err := o.common.checkMaster(o.params); err != nil {
+		return nil, err
 	}
 	if err := o.check(); err != nil {
 		return nil, err
 	}
+	if err := o.makeStates(); err != nil {
+		return nil, err
+	}
 	return o, nil
+}
+
+// plain is the configuration that a pointer to one has now.
+func plain(config Config) Config {
+	switch c := config.(type) {
+	case *AdamWConfig:
+		if c == nil {
+			return nil
+		}
+		return *c
+	case *MuonConfig:
+		if c == nil {
+			return nil
+		}
+		return *c
+	}
+	return config
+}
+
+// checkMaster refuses a split master of no weights.
+func (c Common) checkMaster(params []*parameter) error {
+	if c.Master == "split" && !slices.ContainsFunc(params, func(p *parameter) bool { return p.layout.master }) {
+		return fmt.Errorf("optim: master: got split, want none where no parameter has bf16 weights")
+	}
+	return nil
+}
+
+func (o *Optimizer) makeStates() (err error) {
+	if o.common.OptimizerStateOffload == "disk" {
+		o.disk, err = newOffload(o.params, o.common.OptimizerStateOffloadDir, o.common.OptimizerStateOffloadBatchSize)
+		return err
+	}
+	for _, p := range o.params {
+		p.moments = p.newMoments(nil)
+	}
+	return nil
+}
+
+// Close gives back what optimizer_state_offload disk took: the optimizer is of no use then.
+// Without disk there is nothing to close. An optimizer that is not closed keeps its scratch
+// file as long as it is reachable, but no longer than the process lives.
+func (o *Optimizer) Close() error {
+	if o.disk == nil || o.disk.closed {
+		return nil
+	}
+	return o.disk.close()
 }
 
 // StepResult says what a step did.
@@ -99,7 +145,7 @@ type StepResult struct {
 //
 // Slices of a wrong length or format are an error, and then nothing has changed. Gradients
 // that lie in the optimizer's own state (see State) are one too, which says which parameters
-// have been updated before.
+// have been updated before. An [OffloadError] comes with the result of a step that was taken.
 func (o *Optimizer) Step() (StepResult, error) {
 	r := StepResult{Step: o.step + 1, LR: o.common.LR.At(o.step), GradNorm: math.NaN(), Clip: 1}
 	if err := o.check(); err != nil {
@@ -114,15 +160,42 @@ func (o *Optimizer) Step() (StepResult, error) {
 		}
 		r.Clip = ClipCoefficient(r.GradNorm, *o.common.GradClipNorm)
 	}
-	for i, p := range o.params {
+	if o.disk == nil {
+		if err := o.update(0, len(o.params), &r); err != nil {
+			return StepResult{}, err
+		}
+		return o.taken(r), nil
+	}
+	taken, err := o.disk.step(o, &r)
+	if !taken {
+		return StepResult{}, err
+	}
+	return o.taken(r), err
+}
+
+// update steps the parameters from first to before last that have gradients.
+func (o *Optimizer) update(first, last int, r *StepResult) error {
+	var leader *parameter // whose numbers of AdamW's step the next ones can share
+	for i, p := range o.params[first:last] {
 		if p.gradients().Len() == 0 {
 			continue
 		}
 		p.step++
-		counts, skipped, err := o.config.update(o, p, r)
+		var counts kernels.Counts
+		var skipped bool
+		var err error
+		if leader != nil && p.sharesStep(leader) {
+			counts, skipped, err = o.engine.adamW(p, &leader.adamWStep)
+		} else {
+			counts, skipped, err = o.config.update(o, p, *r)
+			if leader = p; p.muon || o.usesSeed() {
+				leader = nil
+			}
+		}
 		if err != nil {
 			p.step--
-			return StepResult{}, p.errorf("%w; this parameter and those after the first %d have not been updated", err, i)
+			o.engine.finish()
+			return p.errorf("%w; this parameter and those after the first %d have not been updated", err, first+i)
 		}
 		r.Add(counts)
 		if skipped {
@@ -131,9 +204,19 @@ func (o *Optimizer) Step() (StepResult, error) {
 			r.Updated++
 		}
 	}
+	r.Add(o.engine.finish())
+	return nil
+}
+
+// sharesStep tells whether AdamW steps both with the same numbers, but for their seeds.
+func (p *parameter) sharesStep(q *parameter) bool {
+	return p.step == q.step && p.lrScale == q.lrScale && p.weightDecay == q.weightDecay && p.storage == q.storage && !p.muon
+}
+
+func (o *Optimizer) taken(r StepResult) StepResult {
 	o.dropSums()
 	o.step++
-	return r, nil
+	return r
 }
 
 // Steps is the number of steps taken.
@@ -172,7 +255,7 @@ func (o *Optimizer) Accumulate() error {
 		}
 		if !p.hasSums {
 			clear(p.sums)
-			p.hasSums = true
+			p.hasSums, o.summed = true, true
 		}
 		if err := o.engine.accumulate(kernels.BF16s(p.sums), p.Gradients); err != nil {
 			return err
@@ -182,9 +265,13 @@ func (o *Optimizer) Accumulate() error {
 }
 
 func (o *Optimizer) dropSums() {
+	if !o.summed {
+		return
+	}
 	for _, p := range o.params {
 		p.hasSums = false
 	}
+	o.summed = false
 }
 
 // check finds every slice that a step cannot work with, before anything changes.

@@ -61,20 +61,23 @@ func (s storage) String() string { return storageNames[s] }
 // state.
 type parameter struct {
 	*Param
-	role                 string
+	n                    int  // elements
+	narrow               bool // whether the weights are bf16
+	hasSums              bool
 	muon                 bool // else AdamW
 	storage              storage
 	lrScale, weightDecay float64
-	shape                matrixShape
+	step                 int64    // updates so far
+	tied                 []*Param // later names of it
+	adamWCall            kernels.AdamWCall
+	moments              moments
 
-	n      int      // elements
-	narrow bool     // whether the weights are bf16
-	tied   []*Param // later names of it
-
-	step    int64 // updates so far
-	moments moments
-	sums    []uint16 // bf16 sums of the gradients of micro-batches, or nil
-	hasSums bool
+	// What follows is not read for each of many small parameters.
+	role   string
+	shape  matrixShape
+	layout stateLayout
+	home   *batch   // that it is offloaded with, or nil
+	sums   []uint16 // bf16 sums of the gradients of micro-batches, or nil
 
 	seedM, seedV, seedW uint64
 
@@ -95,41 +98,56 @@ func (p *parameter) gradients() kernels.Floats {
 
 func newParameter(param *Param, group ParamGroup, config Config) (*parameter, error) {
 	p := &parameter{Param: param, lrScale: 1}
-	if err := p.checkShape(); err != nil {
+	if err := p.checkWeights(); err != nil {
 		return nil, err
 	}
+	return p, p.settle(group, config)
+}
+
+// settle decides everything that does not depend on the weights.
+func (p *parameter) settle(group ParamGroup, config Config) error {
 	if err := p.settleRole(group); err != nil {
-		return nil, err
+		return err
 	}
 	if group.LRScale != nil {
 		p.lrScale = *group.LRScale
 	}
-	if axis := param.InputAxis; axis != 0 && axis != 1 {
-		return nil, p.errorf("input axis %d, want 0 for [in, out] or 1 for [out, in]", axis)
+	if axis := p.InputAxis; axis != 0 && axis != 1 {
+		return p.errorf("input axis %d, want 0 for [in, out] or 1 for [out, in]", axis)
 	}
-	precision := statePrecision(param.StatePrecision)
+	precision := statePrecision(p.StatePrecision)
 	if precision == "" {
 		precision = group.StatePrecision
 	}
 	if precision != "" && precision != "8bit" && precision != "fp32" {
-		return nil, p.errorf("state precision %q, want 8bit or fp32", param.StatePrecision)
+		return p.errorf("state precision %q, want 8bit or fp32", p.StatePrecision)
 	}
-	return p, config.settle(p, precision, group)
+	return config.settle(p, precision, group)
 }
 
 func (p *parameter) errorf(format string, args ...any) error {
 	return fmt.Errorf("optim: parameter %q: "+format, append([]any{p.Name}, args...)...)
 }
 
-// checkShape leaves zeros out of the product, so that no part of it overflows.
-func (p *parameter) checkShape() error {
-	elements, product := int64(1), int64(1)
+// checkShape counts the elements. It leaves zeros out of the product, so that no part of
+// it overflows.
+func (p *parameter) checkShape() (elements int64, err error) {
+	elements = 1
+	product := int64(1)
 	for _, n := range p.Shape {
 		if n < 0 || n > 0 && product > math.MaxInt64/n {
-			return p.errorf("shape %v, want sizes of 0 or more with a product below 2^63", p.Shape)
+			return 0, p.errorf("shape %v, want sizes of 0 or more with a product below 2^63", p.Shape)
 		}
 		elements *= n
 		product *= max(n, 1)
+	}
+	return elements, nil
+}
+
+func (p *parameter) checkWeights() error {
+	elements, err := p.checkShape()
+	if err != nil {
+		return err
 	}
 	if p.Weights.F32 != nil && p.Weights.BF16 != nil {
 		return p.errorf("weights are given in float32 and in bf16, want one of them")

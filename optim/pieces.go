@@ -27,16 +27,16 @@ func (t StateTensor) dtype() tensorfile.DType {
 
 // encode writes the tensor's bytes from off on, little-endian.
 func (t StateTensor) encode(dst []byte, off int64) {
-	_, _ = binary.Encode(dst, binary.LittleEndian, t.elements(off, int64(len(dst)))) // sizes fit
+	_, _ = binary.Encode(dst, binary.LittleEndian, t.slice(off, int64(len(dst)))) // sizes fit
 }
 
 // decode is the reverse of encode.
 func (t StateTensor) decode(src []byte, off int64) {
-	_, _ = binary.Decode(src, binary.LittleEndian, t.elements(off, int64(len(src))))
+	_, _ = binary.Decode(src, binary.LittleEndian, t.slice(off, int64(len(src))))
 }
 
-// elements is the slice of the elements that have n bytes from off on.
-func (t StateTensor) elements(off, n int64) any {
+// slice is the slice of the elements that have n bytes from off on.
+func (t StateTensor) slice(off, n int64) any {
 	switch {
 	case t.BF16 != nil:
 		patterns := unsafe.Slice((*uint16)(unsafe.SliceData(t.BF16)), len(t.BF16)) // encoding/binary is fast for plain types

@@ -137,6 +137,21 @@ func TestMetrics(t *testing.T) {
 
 // TestExemptAndQuantisedShareNoBlock: blocks restart at every parameter, so a large value
 // in one does not coarsen another.
+// A pointer to a configuration is the configuration: the optimizer keeps its values.
+func TestPointerToAConfiguration(t *testing.T) {
+	config := optim.DefaultAdamW()
+	config.Adam8bit = true
+	params := []optim.Param{{Name: "w", Shape: []int64{4}, Weights: kernels.Float32s(make([]float32, 4))}}
+	opt, err := optim.New(&config, params)
+	require.NoError(t, err)
+	config.Adam8bit = false
+	require.EqualValues(t, 16, opt.Metrics()["adam8_total_bytes"])
+	for _, none := range []optim.Config{(*optim.AdamWConfig)(nil), (*optim.MuonConfig)(nil), nil} {
+		_, err := optim.New(none, params)
+		require.ErrorContains(t, err, "no configuration")
+	}
+}
+
 func TestExemptAndQuantisedShareNoBlock(t *testing.T) {
 	opt, _ := newOptimizer(t, `{"adam_8bit": true, "quant_block_size": 8}`,
 		optim.Param{Name: "exempt", Shape: []int64{4}, StatePrecision: "fp32", Weights: f32(4), Gradients: kernels.Float32s([]float32{1e20, 1, 1, 1})},

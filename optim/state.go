@@ -2,7 +2,6 @@ package optim
 
 import (
 	"github.com/lowbit-go/lowbit/bf16"
-	"github.com/lowbit-go/lowbit/codebook"
 	"github.com/lowbit-go/lowbit/kernels"
 )
 
@@ -16,7 +15,7 @@ type moments struct {
 // StateTensor is one piece of a parameter's state: exp_avg and exp_avg_sq, the moments, with
 // exp_avg_absmax and exp_avg_sq_absmax where they are codes; row and col, the factors of a
 // second moment; low, the lower halves of a split master. One of the slices is set, and
-// shares the optimizer's memory.
+// shares the optimizer's memory unless that is on disk.
 type StateTensor struct {
 	Kind string
 	F32  []float32
@@ -25,9 +24,11 @@ type StateTensor struct {
 	U8   []uint8
 }
 
-func (t StateTensor) bytes() int64 {
-	return 4*int64(len(t.F32)) + 2*int64(len(t.BF16)+len(t.U16)) + int64(len(t.U8))
+func (t StateTensor) elements() int64 {
+	return int64(len(t.F32) + len(t.BF16) + len(t.U16) + len(t.U8))
 }
+
+func (t StateTensor) bytes() int64 { return t.elements() * t.dtype().Bits() / 8 }
 
 // tensors lists the pieces of the state.
 func (s *moments) tensors() []StateTensor {
@@ -50,62 +51,17 @@ func (s *moments) tensors() []StateTensor {
 }
 
 // State lists the pieces of a parameter's state, each flat in the order of the parameter's
-// elements; nil for an unknown name. A tied parameter goes by its first name.
+// elements; nil for an unknown name. A tied parameter goes by its first name. States that
+// are offloaded to disk are read from there into memory of their own: nil where that fails.
 func (o *Optimizer) State(name string) []StateTensor {
 	for _, p := range o.params {
-		if p.Name == name {
-			return p.moments.tensors()
+		if p.Name != name {
+			continue
 		}
+		if o.disk != nil {
+			return o.disk.copyOf(p)
+		}
+		return p.moments.tensors()
 	}
 	return nil
-}
-
-func newMoment(n int, storage storage, format kernels.Format) kernels.Moment {
-	switch storage {
-	case storeFloat32:
-		return kernels.Moment{Floats: kernels.Float32s(make([]float32, n))}
-	case storeBF16:
-		return kernels.Moment{Floats: kernels.BF16s(make([]uint16, n))}
-	}
-	m := kernels.Moment{Codes: make([]uint8, format.CodeBytes(n)), Scales: make([]float32, format.Scales(n)), Format: format}
-	zero := format.Codebook.Zero()
-	if format.Codebook.Bits() == 4 {
-		zero |= zero << 4
-	}
-	for i := range m.Codes {
-		m.Codes[i] = zero
-	}
-	return m
-}
-
-// momentFormats are the formats of quantised AdamW moments.
-func momentFormats(storage storage, block int, headroom bool) (m, v kernels.Format) {
-	if storage == store8bit {
-		return kernels.Format{Codebook: codebook.Dynamic8(), Block: block, Headroom: headroom},
-			kernels.Format{Codebook: codebook.Dynamic8Unsigned(), Block: block}
-	}
-	return kernels.Format{Codebook: codebook.DE4(), Block: block},
-		kernels.Format{Codebook: codebook.Linear4(), Block: block}
-}
-
-// newMoments is the state of AdamW before the first step: zeros.
-func newMoments(p *parameter, block int, headroom bool) moments {
-	n := p.n
-	m, v := momentFormats(p.storage, block, headroom)
-	s := moments{m: newMoment(n, p.storage, m)}
-	if p.storage == storeFactored {
-		s.row, s.col = newFactors(p)
-		return s
-	}
-	s.v = newMoment(n, p.storage, v)
-	return s
-}
-
-// newFactors are those of [shape[0], rest]; a parameter without elements has none.
-func newFactors(p *parameter) (row, col []float32) {
-	if p.n == 0 {
-		return []float32{}, []float32{}
-	}
-	rows := int(p.Shape[0])
-	return make([]float32, rows), make([]float32, p.n/rows)
 }

@@ -34,15 +34,9 @@ func untie(params []Param) (distinct []*Param, tied map[*Param][]*Param, err err
 	tied = map[*Param][]*Param{}
 	for i := range params {
 		p := &params[i]
-		switch {
-		case p.Name == "":
-			return nil, nil, fmt.Errorf("optim: parameter %d has no name", i)
-		case !utf8.ValidString(p.Name):
-			return nil, nil, fmt.Errorf("optim: the name of parameter %d, %q, is not UTF-8", i, p.Name)
-		case names[p.Name]:
-			return nil, nil, fmt.Errorf("optim: two parameters are called %q, want distinct names", p.Name)
+		if err := checkName(i, p.Name, names); err != nil {
+			return nil, nil, err
 		}
-		names[p.Name] = true
 		at := memoryOf(p.Weights)
 		owner := owners[at]
 		if owner == nil || p.Weights.Len() == 0 {
@@ -56,6 +50,20 @@ func untie(params []Param) (distinct []*Param, tied map[*Param][]*Param, err err
 		tied[owner] = append(tied[owner], p)
 	}
 	return distinct, tied, checkApart(distinct)
+}
+
+// checkName adds the name of parameter i to those seen before.
+func checkName(i int, name string, seen map[string]bool) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("optim: parameter %d has no name", i)
+	case !utf8.ValidString(name):
+		return fmt.Errorf("optim: the name of parameter %d, %q, is not UTF-8", i, name)
+	case seen[name]:
+		return fmt.Errorf("optim: two parameters are called %q, want distinct names", name)
+	}
+	seen[name] = true
+	return nil
 }
 
 // checkTie refuses what the later name of a parameter says and the first does not.

@@ -28,13 +28,21 @@ var files = []struct {
 	{"factored_avx2", factoredAVX2},
 	{"factored_avx512", factoredAVX512},
 	{"quantize_avx2", quantizeAVX2},
+	{"quantize_avx512", quantizeAVX512},
 	{"encode_avx2", encodeAVX2},
 	{"dequantize_avx2", dequantizeAVX2},
+	{"dequantize_avx512", dequantizeAVX512},
 	{"quantize4_avx2", quantize4AVX2},
 	{"dequantize4_avx2", dequantize4AVX2},
 	{"adamw_float32_avx2", adamWFloat32AVX2},
 	{"adamw_bf16_avx2", adamWBF16AVX2},
+	{"adamw_float32_avx512", adamWFloat32AVX512},
+	{"adamw_bf16_avx512", adamWBF16AVX512},
+	{"adamw_optax_avx2", adamWOptaxAVX2},
+	{"adamw_optax_avx512", adamWOptaxAVX512},
 	{"adamw_8bit_avx2", adamW8bitAVX2},
+	{"stream_avx2", streamAVX2},
+	{"stream_avx512", streamAVX512},
 }
 
 func main() {

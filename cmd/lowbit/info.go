@@ -17,7 +17,8 @@ type infoCmd struct {
 }
 
 func (*infoCmd) Help() string {
-	return `LOWBIT_DISABLE, a comma-separated list of features, turns off what needs them.
+	return `LOWBIT_DISABLE, a comma-separated list of features, turns off what needs them. With --json all implementations of each
+operation are listed, and what they need.
 
 Example:
 
@@ -132,13 +133,9 @@ func version() string {
 }
 
 func (i info) print(e *env) error {
-	rows := [][]string{{"OPERATION", "VARIANT", "CLASS", "USES", "IMPLEMENTATION", "NEEDS", "WHY"}}
+	rows := [][]string{{"OPERATION", "VARIANT", "CLASS", "USES", "WHY"}}
 	for _, o := range i.Operations {
-		cells := []string{o.Name, orDash(o.Variant), o.Class, o.Selected}
-		for _, impl := range o.Implementations {
-			rows = append(rows, append(cells, impl.Name, orDash(strings.Join(impl.Needs, ",")), impl.Why))
-			cells = []string{"", "", "", ""}
-		}
+		rows = append(rows, []string{o.Name, orDash(o.Variant), o.Class, o.Selected, o.why()})
 	}
 	_, err := fmt.Fprintf(e.stdout, "lowbit %s, %s, %s/%s\nprocessor: %s, %d cores\nfeatures: %s\ndisabled: %s\n\n",
 		i.Version, i.Go, i.OS, i.Arch, orDash(i.CPU.Brand), i.CPU.Cores, orDash(strings.Join(i.CPU.Features, " ")), orDash(strings.Join(i.Disabled, " ")))
@@ -146,6 +143,19 @@ func (i info) print(e *env) error {
 		return err
 	}
 	return printTable(e.stdout, rows)
+}
+
+// why says why nothing better is used; which others there are, only the JSON tells.
+func (o infoOperation) why() string {
+	reasons := []string{}
+	for _, i := range o.Implementations {
+		if i.Name == o.Selected && len(reasons) == 0 {
+			return i.Why
+		} else if !i.Available {
+			reasons = append(reasons, i.Name+": "+i.Why)
+		}
+	}
+	return strings.Join(reasons, "; ")
 }
 
 func orDash(s string) string {

@@ -135,10 +135,11 @@ func (l lowbitLayout) add(o *output, t tensorfile.Tensor, f kernels.Format) targ
 }
 
 func (l lowbitLayout) finish(o *output, book *codebook.Codebook) {
+	if len(l.described) == 0 {
+		return
+	}
 	text, _ := json.Marshal(l.described) // numbers and strings do not fail
 	o.metadata = maps.Clone(o.metadata)
 	o.metadata[lowbitKey] = string(text)
-	if len(l.described) > 0 {
-		o.codebook(codebookPrefix+book.Name(), book)
-	}
+	o.codebook(codebookPrefix+book.Name(), book)
 }

@@ -7,6 +7,8 @@ import (
 	"github.com/lowbit-go/lowbit/internal/tensorfile"
 )
 
+const checkpointKey = "lowbit.optimizer" // the metadata that describes an optimizer's state
+
 // secondMoment says how much of a parameter's second moment is zero: such elements take
 // steps that eps alone bounds.
 type secondMoment struct {
@@ -18,7 +20,7 @@ type secondMoment struct {
 // secondMoments probes the second moments of an optimizer's checkpoint; other files have
 // none.
 func secondMoments(f *tensorfile.File) ([]secondMoment, error) {
-	text, ok := f.Metadata["lowbit.optimizer"]
+	text, ok := f.Metadata[checkpointKey]
 	if !ok {
 		return nil, nil
 	}
@@ -33,45 +35,81 @@ func secondMoments(f *tensorfile.File) ([]secondMoment, error) {
 		} `json:"parameters"`
 	}
 	if err := json.Unmarshal([]byte(text), &saved); err != nil {
-		return nil, badInput("%s: metadata lowbit.optimizer: %v", f.Path, err)
+		return nil, badInput("%s: metadata %s: %v", f.Path, checkpointKey, err)
 	}
 	var list []secondMoment
 	for _, p := range saved.Parameters {
-		s := secondMoment{Name: p.Name, Elements: tensorfile.Tensor{Shape: p.Shape}.Elements()}
+		m := momentFile{f, p.Name, elements(p.Shape)}
+		var count int64
 		var err error
 		_, factored := f.Tensor("col/" + p.Name)
 		_, whole := f.Tensor("exp_avg_sq/" + p.Name)
 		switch {
+		case m.elements < 0:
+			err = badInput("%s: metadata %s: parameter %.100q has shape %v, want one of at most 2^62 elements", f.Path, checkpointKey, p.Name, p.Shape)
+		case m.elements == 0:
 		case factored: // zero where the factor of its row or its column is
-			var rows, cols int64
-			if rows, err = zeros(f, "row/"+p.Name); err == nil {
-				cols, err = zeros(f, "col/"+p.Name)
-			}
-			if len(p.Shape) > 0 && p.Shape[0] > 0 {
-				width := s.Elements / p.Shape[0]
-				s.Zeros = rows*width + cols*p.Shape[0] - rows*cols
-			}
+			count, err = m.factoredZeros(p.Shape)
 		case whole && p.Precision == "4-bit": // its codes have no zero: where the scale is
-			s.Zeros, err = zeros(f, "exp_avg_sq_absmax/"+p.Name)
-			s.Zeros = min(s.Zeros*saved.Config.Block, s.Elements)
+			block := min(max(saved.Config.Block, 1), m.elements)
+			count, err = m.zeros("exp_avg_sq_absmax/", (m.elements-1)/block+1)
+			count = min(count*block, m.elements)
 		case whole: // code 0 of the unsigned dynamic table is zero, as in numbers
-			s.Zeros, err = zeros(f, "exp_avg_sq/"+p.Name)
+			count, err = m.zeros("exp_avg_sq/", m.elements)
 		default:
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, s)
+		list = append(list, secondMoment{p.Name, m.elements, count})
 	}
 	return list, nil
 }
 
-// zeros counts the zeros of a tensor of numbers or codes.
-func zeros(f *tensorfile.File, name string) (count int64, err error) {
-	t, ok := f.Tensor(name)
-	if !ok {
-		return 0, badInput("%s: the checkpoint lacks tensor %.100q", f.Path, name)
+// elements is the number of elements of a shape, or -1 for what is none.
+func elements(shape []int64) int64 {
+	n := int64(1)
+	for _, size := range shape {
+		if size < 0 || size > 0 && n > 1<<62/size {
+			return -1
+		}
+		n *= size
+	}
+	return n
+}
+
+// momentFile is a checkpoint with one parameter of it.
+type momentFile struct {
+	*tensorfile.File
+	name     string
+	elements int64
+}
+
+func (f momentFile) factoredZeros(shape []int64) (int64, error) {
+	rows := int64(1)
+	if len(shape) > 0 {
+		rows = max(shape[0], 1)
+	}
+	cols := f.elements / rows
+	emptyRows, err := f.zeros("row/", rows)
+	if err != nil {
+		return 0, err
+	}
+	emptyCols, err := f.zeros("col/", cols)
+	return emptyRows*cols + emptyCols*rows - emptyRows*emptyCols, err
+}
+
+// zeros counts the zeros of one of the parameter's tensors, of numbers or codes.
+func (f momentFile) zeros(kind string, n int64) (count int64, err error) {
+	t, ok := f.Tensor(kind + f.name)
+	switch {
+	case !ok:
+		return 0, badInput("%s: the checkpoint lacks tensor %.100q", f.Path, kind+f.name)
+	case t.Elements() != n:
+		return 0, badInput("%s: tensor %.100q has %d elements, want %d", f.Path, t.Name, t.Elements(), n)
+	case t.DType != "U8" && !isFloat(t.DType):
+		return 0, badInput("%s: tensor %.100q is %.100q, want numbers or codes", f.Path, t.Name, t.DType)
 	}
 	const piece = 1 << 16
 	codes, numbers := make([]byte, piece), make([]float32, piece)

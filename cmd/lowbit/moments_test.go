@@ -55,3 +55,22 @@ func TestInspectProbesSecondMoments(t *testing.T) {
 		require.Equal(t, []secondMoment{{"m", 640, 2*64 + 10 - 2}, {"v", 100, 32}}, report.SecondMoments, config)
 	}
 }
+
+// TestInspectRefusesBrokenCheckpoints reads descriptions that do not fit the file's tensors.
+func TestInspectRefusesBrokenCheckpoints(t *testing.T) {
+	for words, parameter := range map[string]string{
+		`has shape [-1], want one of at most 2^62 elements`:                   `{"name": "m", "shape": [-1]}`,
+		`has shape [4611686018427387904 4], want one of at most`:              `{"name": "m", "shape": [4611686018427387904, 4]}`,
+		`tensor "exp_avg_sq/m" has 4 elements, want 5`:                        `{"name": "m", "shape": [5]}`,
+		`tensor "exp_avg_sq_absmax/m" has 1 elements, want 4`:                 `{"name": "m", "shape": [4], "precision": "4-bit"}`,
+		`tensor "exp_avg_sq/whole" is "I32", want numbers or codes`:           `{"name": "whole", "shape": [2]}`,
+		`the checkpoint lacks tensor "row/f"`:                                 `{"name": "f", "shape": [2, 3]}`,
+		`metadata lowbit.optimizer: json: cannot unmarshal string into Go st`: `{"name": "m", "shape": "4"}`,
+	} {
+		path := filepath.Join(t.TempDir(), "broken")
+		metadata := map[string]string{checkpointKey: `{"parameters": [` + parameter + `]}`}
+		store(t, path, metadata, f32("exp_avg_sq/m", numbers(4), 4), f32("exp_avg_sq_absmax/m", numbers(1), 1), f32("col/f", numbers(3), 3),
+			tensor{"exp_avg_sq/whole", "I32", []int64{2}, make([]byte, 8)})
+		fails(t, exitBadInput, words, "inspect", path)
+	}
+}

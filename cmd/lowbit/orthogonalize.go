@@ -15,7 +15,7 @@ import (
 
 type orthogonalizeCmd struct {
 	conversion
-	Coeffs string `default:"jordan" placeholder:"NAME" help:"The Newton-Schulz polynomials: ${polynomials}, or triples in JSON such as [[3.4445,-4.775,2.0315]]."`
+	Coeffs string `default:"jordan" placeholder:"NAME" help:"The Newton-Schulz polynomials: ${polynomials}, polar-express:LxN for N steps from a lower bound L such as 1e-3, or triples in JSON such as [[3.4445,-4.775,2.0315]]."`
 	Steps  *int   `placeholder:"N" help:"Newton-Schulz steps; as many as there are triples by default, or 5 for one."`
 	DType  string `name:"dtype" enum:"float32,bfloat16" default:"float32" placeholder:"DTYPE" help:"What to compute in: float32 or bfloat16."`
 	Method string `enum:"standard,gram" default:"standard" placeholder:"NAME" help:"standard, or gram, which is faster for matrices far from square."`
@@ -55,15 +55,13 @@ func (c *orthogonalizeCmd) plan() (*kernels.NewtonSchulzPlan, error) {
 }
 
 func (c *orthogonalizeCmd) polynomials(bfloat16 bool) (triples []kernels.Triple, safety float64, err error) {
-	if !strings.HasPrefix(strings.TrimSpace(c.Coeffs), "[") {
-		return kernels.Polynomials(c.Coeffs, c.Steps, bfloat16)
+	coeffs := optim.NSCoeffs{Preset: c.Coeffs}
+	if strings.HasPrefix(strings.TrimSpace(c.Coeffs), "[") {
+		if err := json.Unmarshal([]byte(c.Coeffs), &coeffs); err != nil {
+			return nil, 0, err
+		}
 	}
-	var coeffs optim.NSCoeffs
-	if err := json.Unmarshal([]byte(c.Coeffs), &coeffs); err != nil {
-		return nil, 0, err
-	}
-	triples, err = kernels.CustomPolynomials(coeffs.Triples, c.Steps)
-	return triples, 1, err
+	return coeffs.Polynomials(c.Steps, bfloat16)
 }
 
 func (c *orthogonalizeCmd) Run(e *env) error {

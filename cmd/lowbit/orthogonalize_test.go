@@ -83,6 +83,7 @@ func TestOrthogonalize(t *testing.T) {
 		"gram bfloat16":   {"F32", []int64{4, 9}, []string{"--dtype", "bfloat16", "--method", "gram", "--steps", "8"}, 1e-1},
 		"stored bfloat16": {"BF16", []int64{3, 4, 5}, nil, 4e-3},
 		"stored float16":  {"F16", []int64{3, 4, 5}, nil, 1e-3},
+		"made":            {"F32", []int64{2, 4, 5}, []string{"--coeffs", "polar-express:1e-3x8", "--steps", "8"}, 1e-4},
 		"triples":         {"F32", []int64{2, 4, 5}, []string{"--coeffs", "[[1.5,-0.5,0]]", "--steps", "60"}, 1e-4},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -151,6 +152,8 @@ func TestOrthogonalizeRefuses(t *testing.T) {
 	out := filepath.Join(folder, "out")
 	for words, flags := range map[string][]string{
 		`polynomial "jordn" is not known, want one of`: {"--coeffs", "jordn"},
+		"such as polar-express:1e-3x5":                 {"--coeffs", "polar-express:1e-3"},
+		"lower bound 0, want":                          {"--coeffs", "polar-express:0x5"},
 		"cubic5: 4 steps, want exactly 5":              {"--coeffs", "cubic5", "--steps", "4"},
 		"-1 steps, want 0 to 99":                       {"--steps=-1"},
 		"100 steps, want 0 to 99":                      {"--steps", "100"},

@@ -81,7 +81,7 @@ func (e *env) printRecords(records []*record) error {
 	rows := [][]string{{"TENSOR", "DTYPE", "SHAPE", "FORMAT", "BLOCK", "BYTES IN", "BYTES OUT", "MAX ERROR", "MEAN ERROR", "RMS ERROR"}}
 	for _, r := range records {
 		rows = append(rows, append([]string{
-			printable(r.Name), string(r.DType), shapeText(r.Shape), r.formatText(), r.blockText(),
+			printable(r.Name), printable(string(r.DType)), shapeText(r.Shape), r.formatText(), r.blockText(),
 			strconv.FormatInt(r.BytesIn, 10), strconv.FormatInt(r.BytesOut, 10)}, r.errorTexts()...))
 	}
 	return printTable(e.stdout, rows)

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -61,6 +61,7 @@ func (c *stepCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	defer s.opt.Close()
 	if err := s.load(c.State); err != nil {
 		return err
 	}
@@ -99,10 +100,9 @@ func (c *stepCmd) checkOutputs() error {
 	return nil
 }
 
+// samePath tells whether two paths, of files that need not exist, name the same one.
 func samePath(a, b string) bool {
-	x, errX := filepath.Abs(a)
-	y, errY := filepath.Abs(b)
-	return errX == nil && errY == nil && x == y || sameFile(a, b)
+	return sameFile(a, b) || filepath.Base(a) == filepath.Base(b) && sameFile(filepath.Dir(a), filepath.Dir(b))
 }
 
 // stepper is an optimizer on the tensors of a file.
@@ -135,7 +135,7 @@ func newStepper(config optim.Config, file *tensorfile.File) (*stepper, error) {
 	slices.SortFunc(s.params, func(a, b optim.Param) int { return strings.Compare(a.Name, b.Name) })
 	var err error
 	if s.opt, err = optim.New(config, s.params); err != nil {
-		return nil, badInput("%s: %w", file.Path, err)
+		return nil, newOptimizerError(err, file.Path)
 	}
 	return s, nil
 }
@@ -277,7 +277,7 @@ func (s *stepper) step(e *env, f *tensorfile.File) error {
 	})
 }
 
-// write writes both outputs next to their names and then renames them.
+// write writes both outputs under other names first.
 func (s *stepper) write(e *env, c *stepCmd) error {
 	w, err := tensorfile.Create(c.OutParams, s.file.Metadata, s.file.Tensors, c.Force)
 	if err != nil {
@@ -288,7 +288,7 @@ func (s *stepper) write(e *env, c *stepCmd) error {
 		return err
 	}
 	s.file.Close() // Windows does not replace open files
-	state := filepath.Join(filepath.Dir(c.OutState), ".lowbit-"+rand.Text()+".tmp")
+	state := tensorfile.Temporary(c.OutState)
 	if err := s.opt.Save(state, optim.SaveOptions{}); err != nil {
 		return err
 	}
@@ -296,10 +296,15 @@ func (s *stepper) write(e *env, c *stepCmd) error {
 	if err := e.ctx.Err(); err != nil {
 		return err
 	}
-	if err := w.Commit(); err != nil {
+	moved, err := tensorfile.Move(state, c.OutState, c.Force)
+	if err != nil {
 		return err
 	}
-	return os.Rename(state, c.OutState)
+	if err := w.Commit(); err != nil {
+		return errors.Join(err, moved.Undo())
+	}
+	moved.Keep()
+	return nil
 }
 
 func (s *stepper) writeParams(e *env, w *tensorfile.Writer) error {

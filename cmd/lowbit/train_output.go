@@ -35,6 +35,11 @@ func (c *trainCmd) outFolder() (*outFolder, error) {
 	case !info.IsDir():
 		return nil, badInput("--out: %s is not a folder", c.Out)
 	}
+	if probe, err := os.CreateTemp(c.Out, ".lowbit-*.tmp"); err != nil {
+		return nil, fmt.Errorf("--out: nothing can be written to %s: %w", c.Out, err)
+	} else if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
+		return nil, err
+	}
 	f := &outFolder{path: c.Out}
 	for _, path := range []string{f.csv(), f.plot()} {
 		if _, err := os.Lstat(path); err == nil && !c.Force {

@@ -3,13 +3,19 @@ package matrix
 
 import (
 	"fmt"
+	"path"
 	"strings"
 
 	"github.com/lowbit-go/lowbit/kernels"
 )
 
-// backends are the columns.
-var backends = []string{"reference", "amd64/avx2", "amd64/avx512", "amd64/avx512bf16", "arm64/neon", "cuda", "metal"}
+// backends are the columns: a word in the names of implementations.
+var backends = []string{"reference", "avx2", "avx512", "avx512bf16", "neon", "cuda", "metal"}
+
+// backend is the column of an implementation: AVX-512 with VBMI and without are one.
+func backend(implementation string) string {
+	return strings.TrimSuffix(path.Base(implementation), "vbmi")
+}
 
 // Markdown is the table: a row for each operation, and for each backend how many of its
 // variants have an implementation there.
@@ -24,8 +30,12 @@ func Markdown() string {
 		}
 		variants[row.Name]++
 		class[row.Name] = row.Class
+		there := map[string]bool{}
 		for _, impl := range row.Implementations {
-			implemented[[2]string{row.Name, impl.Name}]++
+			there[backend(impl.Name)] = true
+		}
+		for name := range there {
+			implemented[[2]string{row.Name, name}]++
 		}
 	}
 	var b strings.Builder

@@ -32,13 +32,13 @@ func TestReadmeShowsTheTable(t *testing.T) {
 		require.NoError(t, os.WriteFile(readme, []byte(want), 0o644))
 		return
 	}
-	require.Equal(t, want, string(text))
+	require.True(t, want == string(text), "the table is another now:\n%s", Markdown())
 }
 
 func TestEveryImplementationHasAColumn(t *testing.T) {
 	for _, row := range kernels.Table() {
 		for _, impl := range row.Implementations {
-			require.Contains(t, backends, impl.Name)
+			require.Contains(t, backends, backend(impl.Name))
 		}
 	}
 }

@@ -26,8 +26,8 @@ func removeUnlocked(path string) {
 }
 
 // closeAs gives a synced file its name while it is still locked.
-func closeAs(f *os.File, path string) error {
-	if err := os.Rename(f.Name(), path); err != nil {
+func closeAs(f *os.File, path string, overwrite bool) error {
+	if err := rename(f.Name(), path, overwrite); err != nil {
 		return err
 	}
 	f.Close() // everything is on the disk

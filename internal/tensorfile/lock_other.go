@@ -18,9 +18,9 @@ func removeUnlocked(path string) {
 }
 
 // closeAs gives a synced file its name once it is closed: Windows renames no open file.
-func closeAs(f *os.File, path string) error {
+func closeAs(f *os.File, path string, overwrite bool) error {
 	if err := f.Close(); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	return os.Rename(f.Name(), path)
+	return rename(f.Name(), path, overwrite)
 }

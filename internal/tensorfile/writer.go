@@ -41,9 +41,7 @@ func Create(path string, metadata map[string]string, tensors []Tensor, overwrite
 	if err != nil {
 		return nil, &FormatError{path, err.Error()}
 	}
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		path = target
-	}
+	path = target(path)
 	if err := checkOutput(path, overwrite); err != nil {
 		return nil, err
 	}
@@ -147,7 +145,7 @@ func (w *Writer) commit() error {
 	if err := checkOutput(w.path, w.overwrite); err != nil {
 		return err
 	}
-	if err := closeAs(w.f, w.path); err != nil {
+	if err := closeAs(w.f, w.path, w.overwrite); err != nil {
 		return err
 	}
 	w.closed = true

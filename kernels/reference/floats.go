@@ -7,14 +7,19 @@ import (
 )
 
 // Floats is a vector in one of the two formats of weights, gradients and moments. At
-// most one of the slices is set.
+// most one of the slices is set; where both are, it is the bf16 one that counts.
 type Floats struct {
 	F32  []float32
 	BF16 []bf16.BF16
 }
 
 // Len is the number of elements.
-func (f Floats) Len() int { return len(f.F32) + len(f.BF16) }
+func (f Floats) Len() int {
+	if f.BF16 != nil {
+		return len(f.BF16)
+	}
+	return len(f.F32)
+}
 
 // Slice returns elements lo to hi-1, sharing their memory.
 func (f Floats) Slice(lo, hi int) Floats {

@@ -1,0 +1,7 @@
+//go:build !amd64 || purego
+
+package roofs
+
+func streamFuncs() []streamFunc { return []streamFunc{streamGo} }
+
+var peaks []Peak
