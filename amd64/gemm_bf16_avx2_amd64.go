@@ -4,11 +4,13 @@
 
 package amd64
 
-// GemmBlockBF16AVX2 multiplies k rows of two strips of 16 columns, a transposed by b, into a
-// block of 16 columns. The block's chains begin at zero, or resume those in acc; without d
-// they are left in acc for another call to resume. c may be nil, or d itself. Rows are worked
-// on in parts of [6 5 5]: those of a part begun are all written. A call of k = 1024 takes
-// about 5 µs.
+// GemmBlockPairsAVX2 multiplies k rows of two strips of 16 columns, a transposed by b, into a
+// block of 16 columns. Rows are worked on in parts of [6 5 5]: those of a part begun are all
+// written.
+//
+// Its chains begin at zero, or resume those in acc; without d they are left in acc for another
+// call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
+// d, is brought into the cache. A call of k = 1024 takes about 5 µs.
 // Pairs of products are added as VDPBF16PS does, which is not in the loop: the odd one first,
 // with subnormal operands and sums flushed to zero.
 //
@@ -30,21 +32,161 @@ package amd64
 //				x += float32(beta * c[i*cStride+j])
 //			}
 //			d[i*dStride+j] = x
-//			d[i*dStride+j] = bf16.FromFloat32(d[i*dStride+j]).Float32()
 //		}
 //	}
 //
 //go:noescape
-func GemmBlockBF16AVX2(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
+func GemmBlockPairsAVX2(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
+
+// GemmCornerPairsAVX2 multiplies k rows of two strips of 16 columns, a transposed by b, into a
+// block of 16 columns. The block is one on the diagonal of a symmetric product, of which the
+// lower left quarter is not computed.
+//
+// Its chains begin at zero, or resume those in acc; without d they are left in acc for another
+// call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
+// d, is brought into the cache. A call of k = 1024 takes about 5 µs.
+// Pairs of products are added as VDPBF16PS does, which is not in the loop: the odd one first,
+// with subnormal operands and sums flushed to zero.
+//
+//	for i := range 16 {
+//		for j := range 16 {
+//			if i >= 8 && j < 8 {
+//				continue
+//			}
+//			x := float32(0)
+//			if resume {
+//				x = acc[i*16+j]
+//			}
+//			for l := range k {
+//				x = FMA(a[l*16+i], b[l*16+j], x)
+//			}
+//			if d == nil {
+//				acc[i*16+j] = x
+//				continue
+//			}
+//			x = alpha * (x + 0)
+//			if c != nil {
+//				x += float32(beta * c[i*cStride+j])
+//			}
+//			d[i*dStride+j] = x
+//		}
+//	}
+//
+//go:noescape
+func GemmCornerPairsAVX2(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
+
+// GemmBlockBF16AVX2 multiplies k rows of two strips of 16 columns, a transposed by b, into a
+// block of 16 columns. Rows are worked on in parts of [6 5 5]: those of a part begun are all
+// written.
+//
+// Its chains begin at zero, or resume those in acc; without d they are left in acc for another
+// call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
+// d, is brought into the cache. A call of k = 1024 takes about 5 µs.
+// Pairs of products are added as VDPBF16PS does, which is not in the loop: the odd one first,
+// with subnormal operands and sums flushed to zero.
+//
+//	for i := range rows {
+//		for j := range 16 {
+//			x := float32(0)
+//			if resume {
+//				x = acc[i*16+j]
+//			}
+//			for l := range k {
+//				x = FMA(a[l*16+i], b[l*16+j], x)
+//			}
+//			if d == nil {
+//				acc[i*16+j] = x
+//				continue
+//			}
+//			x = alpha * (x + 0)
+//			if c != nil {
+//				x += float32(beta * c[i*cStride+j])
+//			}
+//			d[i*dStride+j] = bf16.FromFloat32(x).Float32()
+//		}
+//	}
+//
+//go:noescape
+func GemmBlockBF16AVX2(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
+
+// GemmCornerBF16AVX2 multiplies k rows of two strips of 16 columns, a transposed by b, into a
+// block of 16 columns. The block is one on the diagonal of a symmetric product, of which the
+// lower left quarter is not computed.
+//
+// Its chains begin at zero, or resume those in acc; without d they are left in acc for another
+// call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
+// d, is brought into the cache. A call of k = 1024 takes about 5 µs.
+// Pairs of products are added as VDPBF16PS does, which is not in the loop: the odd one first,
+// with subnormal operands and sums flushed to zero.
+//
+//	for i := range 16 {
+//		for j := range 16 {
+//			if i >= 8 && j < 8 {
+//				continue
+//			}
+//			x := float32(0)
+//			if resume {
+//				x = acc[i*16+j]
+//			}
+//			for l := range k {
+//				x = FMA(a[l*16+i], b[l*16+j], x)
+//			}
+//			if d == nil {
+//				acc[i*16+j] = x
+//				continue
+//			}
+//			x = alpha * (x + 0)
+//			if c != nil {
+//				x += float32(beta * c[i*cStride+j])
+//			}
+//			d[i*dStride+j] = bf16.FromFloat32(x).Float32()
+//		}
+//	}
+//
+//go:noescape
+func GemmCornerBF16AVX2(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 
 // NormalizeBlockBF16AVX2 scales a block of 16x16 on the way to consecutive memory.
 //
 //	for i := range 16 {
 //		for j := range 16 {
-//			dst[i*16+j] = float32(float32(src[i*sStride+j]*first)*second) / divisor
-//			dst[i*16+j] = bf16.FromFloat32(dst[i*16+j]).Float32()
+//			x := float32(float32(src[i*sStride+j]*first)*second) / divisor
+//			dst[i*16+j] = bf16.FromFloat32(x).Float32()
 //		}
 //	}
 //
 //go:noescape
 func NormalizeBlockBF16AVX2(dst *float32, src *float32, sStride int, first float32, second float32, divisor float32)
+
+// TransposeWidenAVX2 transposes a block of 16x16 and widens it.
+//
+//	for i := range 16 {
+//		for j := range 16 {
+//			dst[j*dStride+i] = bf16.BF16(src[i*sStride+j]).Float32()
+//		}
+//	}
+//
+//go:noescape
+func TransposeWidenAVX2(dst *float32, dStride int, src *uint16, sStride int)
+
+// WidenRowsAVX2 widens rows of 16 bf16 numbers.
+//
+//	for i := range rows {
+//		for j := range 16 {
+//			dst[i*dStride+j] = bf16.BF16(src[i*sStride+j]).Float32()
+//		}
+//	}
+//
+//go:noescape
+func WidenRowsAVX2(rows int, dst *float32, dStride int, src *uint16, sStride int)
+
+// NarrowRowsAVX2 rounds rows of 16 numbers that arithmetic made to bf16.
+//
+//	for i := range rows {
+//		for j := range 16 {
+//			dst[i*dStride+j] = uint16(bf16.FromFloat32(src[i*sStride+j]))
+//		}
+//	}
+//
+//go:noescape
+func NarrowRowsAVX2(rows int, dst *uint16, dStride int, src *float32, sStride int)

@@ -70,9 +70,11 @@ func symmetricFlops(rows, inner int) float64 {
 
 const newtonSchulzSteps = 5
 
+// jordan are the coefficients of Muon's usual polynomial.
+var jordan = [3]float32{3.4445, -4.7750, 2.0315}
+
 func newtonSchulz(gram bool) func(op *kernels.Op[kernels.NewtonSchulzFunc], count, rows, cols int) matrices[kernels.NewtonSchulzFunc] {
 	return func(op *kernels.Op[kernels.NewtonSchulzFunc], count, rows, cols int) matrices[kernels.NewtonSchulzFunc] {
-		jordan := [3]float32{3.4445, -4.7750, 2.0315}
 		inBF16 := op == kernels.OpNewtonSchulzBF16
 		plan := &kernels.NewtonSchulzPlan{
 			Steps: slices.Repeat([][3]float32{jordan}, newtonSchulzSteps), Safety: 1, BFloat16: inBF16,

@@ -134,7 +134,7 @@ func (g *gemmInput) bound(i, j int, result float64) float64 {
 	}
 	bound := alpha*(float64(depth)*(0x1p-22*sum+2*smallestNormal)+flushed) + 0x1p-22*(alpha*sum+old) + smallestNormal
 	if g.c.Data.BF16 != nil {
-		bound += 0x1p-7 * math.Abs(result)
+		bound += 0x1p-7 * (math.Abs(result) + alpha*flushed) // what is rounded lacks the flushed
 	}
 	return bound
 }

@@ -20,24 +20,37 @@ var fast = implementations{
 	stochastic: avx512[StochasticFunc]("avx512", 0, stochasticAVX512, avx2[StochasticFunc](stochasticAVX2)),
 	widen:      avx512[WidenFunc]("avx512", 0, widenAVX512, avx2[WidenFunc](widenAVX2)),
 
-	absmax:       avx2[AbsmaxFunc](absmaxAVX2),
-	normFloat32:  avx2[ChunkSumsFunc](normFloat32AVX2),
-	normBF16:     avx2[ChunkSumsFunc](normBF16AVX2),
-	scaleFloat32: avx2[ScaleFunc](scaleFloat32AVX2),
-	scaleBF16:    avx2[ScaleFunc](scaleBF16AVX2),
+	absmax:       avx512[AbsmaxFunc]("avx512", 0, absmaxAVX512, avx2[AbsmaxFunc](absmaxAVX2)),
+	normFloat32:  avx512[ChunkSumsFunc]("avx512", 0, normFloat32AVX512, avx2[ChunkSumsFunc](normFloat32AVX2)),
+	normBF16:     avx512[ChunkSumsFunc]("avx512", 0, normBF16AVX512, avx2[ChunkSumsFunc](normBF16AVX2)),
+	dot:          avx512[DotFunc]("avx512", 0, dotAVX512, avx2[DotFunc](dotAVX2)),
+	scaleFloat32: avx512[ScaleFunc]("avx512", 0, scaleFloat32AVX512, avx2[ScaleFunc](scaleFloat32AVX2)),
+	scaleBF16:    avx512[ScaleFunc]("avx512", 0, scaleBF16AVX512, avx2[ScaleFunc](scaleBF16AVX2)),
 
-	adamWFloat32: adamWFloat32AVX2,
-	adamWBF16:    adamWBF16AVX2,
-	adamW8bit:    adamW8bitAVX2,
+	factorRowsFloat32: factorRowsFloat32Impls,
+	factorRowsBF16:    factorRowsBF16Impls,
+	factorColsFloat32: factorColsFloat32Impls,
+	factorColsBF16:    factorColsBF16Impls,
+	accumulateFloat32: accumulateFloat32Impls,
+	accumulateBF16:    accumulateBF16Impls,
 
-	adamW4bit:     adamW4bitAVX2,
-	adamWFactored: adamW4bitAVX2,
+	muonDirection: muonDirectionImpls(),
+	muonUpdate:    muonUpdateImpls(),
 
-	gemmFloat32: avx2[GemmFunc](stripsAVX2.Gemm),
-	syrkFloat32: avx2[SyrkFunc](stripsAVX2.Syrk),
+	adamWFloat32: adamWFloat32,
+	adamWBF16:    adamWBF16,
+	adamW8bit:    adamW8bit,
 
-	newtonSchulzFloat32: avx2[NewtonSchulzFunc](stripsAVX2.NewtonSchulz),
-	newtonSchulzBF16:    avx2[NewtonSchulzFunc](stripsBF16AVX2.NewtonSchulz),
+	adamW4bit:     adamW4bit,
+	adamWFactored: adamW4bit,
+
+	gemmFloat32: gemmFloat32,
+	syrkFloat32: syrkFloat32,
+	gemmBF16:    gemmBF16,
+	syrkBF16:    syrkBF16,
+
+	newtonSchulzFloat32: newtonSchulzFloat32,
+	newtonSchulzBF16:    newtonSchulzBF16,
 }
 
 // avx2 is the list of implementations of a row that has one for AVX2.

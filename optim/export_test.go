@@ -39,3 +39,12 @@ func PlanShares(config Config, params []PlannedParam, ranks int) ([]int64, error
 func PolarExpressWithCushion(lower float64, steps int, safety, cushion float64) []kernels.Triple {
 	return polarExpress(lower, steps, safety, cushion)
 }
+
+// OpenStateBytes is OpenState of a file in memory.
+func OpenStateBytes(content []byte, from string) (*SavedState, error) {
+	f, err := tensorfile.Decode(bytes.NewReader(content), int64(len(content)), "memory")
+	if err != nil {
+		return nil, err
+	}
+	return readState(f, from)
+}

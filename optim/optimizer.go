@@ -19,7 +19,12 @@ type Optimizer struct {
 	common Common
 	params []*parameter
 	engine engine
-	step   int64 // steps taken
+	disk   *offload // nil where states stay in memory
+	step   int64    // steps taken
+	summed bool     // whether a parameter may have sums of micro-batches
+	tied   bool     // whether a parameter has several names
+
+	leaders []*parameter // those whose numbers of AdamW's step were computed, the others share
 }
 
 // New makes an optimizer whose state is that before the first step, zeros.
@@ -40,9 +45,6 @@ func New(config Config, params []Param) (*Optimizer, error) {
 		return nil, err
 	}
 	o := &Optimizer{config: config, common: config.common(), engine: &cpu{}}
-	if o.common.OptimizerStateOffload == "disk" {
-		return nil, fmt.Errorf("optim: optimizer_state_offload: got disk, want none or cpu: this version keeps states in memory")
-	}
 	distinct, tied, err := untie(params)
 	if err != nil {
 		return nil, err
@@ -61,17 +63,20 @@ func New(config Config, params []Param) (*Optimizer, error) {
 			return nil, err
 		}
 		p.tied = tied[param]
+		o.tied = o.tied || p.tied != nil
 		p.seedM = bf16.StreamSeed(o.common.Seed, 'm', p.Name)
 		p.seedV = bf16.StreamSeed(o.common.Seed, 'v', p.Name)
 		p.seedW = bf16.StreamSeed(o.common.Seed, 'w', p.Name)
 		p.layout.master = o.common.Master == "split" && p.narrow
-		p.moments = p.layout.newMoments(p.Shape, p.n)
 		o.params = append(o.params, p)
 	}
 	if err := o.common.checkMaster(o.params); err != nil {
 		return nil, err
 	}
 	if err := o.check(); err != nil {
+		return nil, err
+	}
+	if err := o.makeStates(); err != nil {
 		return nil, err
 	}
 	return o, nil
@@ -102,6 +107,27 @@ func (c Common) checkMaster(params []*parameter) error {
 	return nil
 }
 
+func (o *Optimizer) makeStates() (err error) {
+	if o.common.OptimizerStateOffload == "disk" {
+		o.disk, err = newOffload(o.params, o.common.OptimizerStateOffloadDir, o.common.OptimizerStateOffloadBatchSize)
+		return err
+	}
+	for _, p := range o.params {
+		p.moments = p.newMoments(nil)
+	}
+	return nil
+}
+
+// Close gives back what optimizer_state_offload disk took: the optimizer is of no use then.
+// Without disk there is nothing to close. An optimizer that is not closed keeps its scratch
+// file as long as it is reachable, but no longer than the process lives.
+func (o *Optimizer) Close() error {
+	if o.disk == nil || o.disk.closed {
+		return nil
+	}
+	return o.disk.close()
+}
+
 // StepResult says what a step did.
 type StepResult struct {
 	Step     int64   // 1 for the first
@@ -123,11 +149,14 @@ type StepResult struct {
 //
 // Slices of a wrong length or format are an error, and then nothing has changed. Gradients
 // that lie in the optimizer's own state (see State) are one too, which says which parameters
-// have been updated before.
+// have been updated before. An [OffloadError] comes with the result of a step that was taken.
 func (o *Optimizer) Step() (StepResult, error) {
 	r := StepResult{Step: o.step + 1, LR: o.common.LR.At(o.step), GradNorm: math.NaN(), Clip: 1}
-	if err := o.check(); err != nil {
-		return StepResult{}, err
+	steady := o.steady()
+	if !steady {
+		if err := o.check(); err != nil {
+			return StepResult{}, err
+		}
 	}
 	if o.common.GradClipNorm != nil {
 		r.GradNorm = o.GradNorm()
@@ -138,15 +167,37 @@ func (o *Optimizer) Step() (StepResult, error) {
 		}
 		r.Clip = ClipCoefficient(r.GradNorm, *o.common.GradClipNorm)
 	}
-	for i, p := range o.params {
+	taken, err := true, error(nil)
+	switch {
+	case o.disk != nil:
+		taken, err = o.disk.step(o, &r)
+	case steady:
+		o.updateAgain(&r)
+	default:
+		err = o.update(0, len(o.params), &r)
+		taken = err == nil
+	}
+	if !taken {
+		return StepResult{}, err
+	}
+	return o.taken(r), err
+}
+
+// update steps the parameters from first to before last that have gradients.
+func (o *Optimizer) update(first, last int, r *StepResult) error {
+	o.engine.begin()
+	o.leaders = o.leaders[:0]
+	for i, p := range o.params[first:last] {
 		if p.gradients().Len() == 0 {
 			continue
 		}
 		p.step++
-		counts, skipped, err := o.config.update(o, p, r)
+		counts, skipped, err := o.updateOne(p, r)
 		if err != nil {
 			p.step--
-			return StepResult{}, p.errorf("%w; this parameter and those after the first %d have not been updated", err, i)
+			o.engine.finish()
+			o.engine.begin()
+			return p.errorf("%w; this parameter and those after the first %d have not been updated", err, first+i)
 		}
 		r.Add(counts)
 		if skipped {
@@ -155,9 +206,48 @@ func (o *Optimizer) Step() (StepResult, error) {
 			r.Updated++
 		}
 	}
+	r.Add(o.engine.finish())
+	return nil
+}
+
+func (o *Optimizer) updateOne(p *parameter, r *StepResult) (kernels.Counts, bool, error) {
+	if p.muon {
+		return o.config.muon(o, p, *r)
+	}
+	if n := len(o.leaders); n > 0 && p.sharesStep(o.leaders[n-1]) && !o.usesSeed() {
+		return o.engine.adamW(p, &o.leaders[n-1].adamWStep)
+	}
+	o.leaders = append(o.leaders, p)
+	o.config.setAdamW(o, p, *r)
+	return o.engine.adamW(p, &p.adamWStep)
+}
+
+// steady tells whether a step is the last one again, but for its numbers: all parameters
+// are AdamW's and have the memory that they had. Then nothing needs to be checked.
+func (o *Optimizer) steady() bool {
+	return o.disk == nil && !o.summed && !o.tied && o.engine.again(o.params)
+}
+
+func (o *Optimizer) updateAgain(r *StepResult) {
+	for _, p := range o.params {
+		p.step++
+	}
+	for _, p := range o.leaders {
+		o.config.setAdamW(o, p, *r)
+	}
+	r.Updated = int64(len(o.params))
+	r.Add(o.engine.finish())
+}
+
+// sharesStep tells whether AdamW steps both with the same numbers, but for their seeds.
+func (p *parameter) sharesStep(q *parameter) bool {
+	return p.step == q.step && p.lrScale == q.lrScale && p.weightDecay == q.weightDecay && p.storage == q.storage && !p.muon
+}
+
+func (o *Optimizer) taken(r StepResult) StepResult {
 	o.dropSums()
 	o.step++
-	return r, nil
+	return r
 }
 
 // Steps is the number of steps taken.
@@ -196,7 +286,7 @@ func (o *Optimizer) Accumulate() error {
 		}
 		if !p.hasSums {
 			clear(p.sums)
-			p.hasSums = true
+			p.hasSums, o.summed = true, true
 		}
 		if err := o.engine.accumulate(kernels.BF16s(p.sums), p.Gradients); err != nil {
 			return err
@@ -206,9 +296,13 @@ func (o *Optimizer) Accumulate() error {
 }
 
 func (o *Optimizer) dropSums() {
+	if !o.summed {
+		return
+	}
 	for _, p := range o.params {
 		p.hasSums = false
 	}
+	o.summed = false
 }
 
 // check finds every slice that a step cannot work with, before anything changes.

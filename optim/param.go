@@ -61,21 +61,22 @@ func (s storage) String() string { return storageNames[s] }
 // state.
 type parameter struct {
 	*Param
-	role                 string
+	n                    int  // elements
+	narrow               bool // whether the weights are bf16
+	hasSums              bool
 	muon                 bool // else AdamW
 	storage              storage
 	lrScale, weightDecay float64
-	shape                matrixShape
+	step                 int64    // updates so far
+	tied                 []*Param // later names of it
+	moments              moments
 
-	n      int      // elements
-	narrow bool     // whether the weights are bf16
-	tied   []*Param // later names of it
-
-	step    int64 // updates so far
-	layout  stateLayout
-	moments moments
-	sums    []uint16 // bf16 sums of the gradients of micro-batches, or nil
-	hasSums bool
+	// What follows is not read for each of many small parameters.
+	role   string
+	shape  matrixShape
+	layout stateLayout
+	home   *batch   // that it is offloaded with, or nil
+	sums   []uint16 // bf16 sums of the gradients of micro-batches, or nil
 
 	seedM, seedV, seedW uint64
 

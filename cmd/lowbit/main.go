@@ -27,6 +27,7 @@ type commands struct {
 	Round         roundCmd         `cmd:"" help:"Round the floating-point tensors of a file to bfloat16."`
 	Orthogonalize orthogonalizeCmd `cmd:"" help:"Replace the matrices of a file by their polar factors."`
 	Step          stepCmd          `cmd:"" help:"Take steps of an optimizer on the parameters of a file."`
+	ConvertState  convertStateCmd  `cmd:"" help:"Convert an optimizer's state to another representation, or read another system's."`
 	Plan          planCmd          `cmd:"" help:"Count the bytes that training a model takes with each optimizer."`
 	Inspect       inspectCmd       `cmd:"" help:"List a file's tensors and their formats, and their errors against its source."`
 	Info          infoCmd          `cmd:"" help:"Show the processor's features and the implementation that each operation uses."`
@@ -87,7 +88,7 @@ func (e *env) parser(exit func(int)) (*kong.Kong, error) {
 		kong.Description("Optimizers and numerical kernels for training in low precision."),
 		kong.Writers(e.stdout, e.stderr),
 		kong.Exit(exit),
-		formatVars, orthogonalizeVars, trainVars, kong.Vars{"version": version()},
+		formatVars, orthogonalizeVars, trainVars, convertStateVars, kong.Vars{"version": version()},
 	)
 }
 

@@ -55,6 +55,10 @@ func TestUsage(t *testing.T) {
 		"--filter: error parsing regexp":   {"verify", "--filter", "("},
 		`--filter: "nope" matches none of`: {"verify", "--filter", "nope"},
 		"--cases is 0, want 1 or more":     {"verify", "--cases", "0"},
+		"--filter: error parsing":          {"bench", "--filter", "("},
+		`--filter: "none" matches none of`: {"bench", "--filter", "none"},
+		"--elements is 0, want 1 or more":  {"bench", "--elements", "0"},
+		"--threads: got -2, want 1 or":     {"bench", "--threads=-2"},
 	} {
 		t.Run(words, func(t *testing.T) { fails(t, exitBadInput, words, args...) })
 	}
@@ -193,7 +197,7 @@ func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("broken") 
 func TestBrokenOutput(t *testing.T) {
 	folder, in := small(t)
 	for _, args := range [][]string{
-		{"info"}, {"info", "--json"}, {"inspect", in}, {"inspect", in, "--json"},
+		{"info"}, {"info", "--json"}, {"inspect", in}, {"inspect", in, "--json"}, {"plan", in}, {"plan", in, "--json"},
 		{"quantize", in, filepath.Join(folder, "1"), "--format", "nf4"},
 		{"round", in, filepath.Join(folder, "2"), "--to", "bfloat16", "--json"},
 	} {

@@ -12,10 +12,10 @@ import (
 type Set uint32
 
 const (
-	AVX2 Set = 1 << iota
+	AVX2 Set = 1 << iota // with BMI1, BMI2 and POPCNT
 	FMA
 	F16C
-	AVX512 // F, CD, BW, DQ and VL
+	AVX512 // F, CD, BW, DQ and VL, with BMI1, BMI2 and POPCNT
 	VBMI   // AVX512_VBMI
 	BF16   // AVX512_BF16, or arm64's BF16
 	NEON

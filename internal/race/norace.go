@@ -4,6 +4,9 @@
 // detector it does nothing.
 package race
 
+// Enabled tells whether there is a detector to tell.
+const Enabled = false
+
 // Read says that the slice is read.
 func Read[T any]([]T) {}
 

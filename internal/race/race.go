@@ -9,6 +9,9 @@ import (
 	"unsafe"
 )
 
+// Enabled tells whether there is a detector to tell.
+const Enabled = true
+
 // Read says that the slice is read.
 func Read[T any](s []T) {
 	if len(s) > 0 {

@@ -4,11 +4,12 @@
 // A matrix is worked on in strips: its columns, as many as a block is wide, lie together
 // row after row, and zeros fill the last strip. A block of a product needs one strip of
 // each operand, read from front to back, and the result of a product in strips is an
-// operand of the next as it is.
+// operand of the next as it is. A strip's rows are float32, or pairs of rows of bf16
+// numbers, the first in the low half of a 32-bit word: each row of words is a layer.
 //
-// Every chain of the contract is computed as a whole, in the order of k, so results are
-// the reference's bits whatever the instruction set, the sizes of blocks and the number
-// of threads.
+// Every chain of the contract is computed as a whole, in the order of k, so results do not
+// depend on the sizes of blocks and the number of threads. Those of float32 are the
+// reference's bits; those of bf16 numbers are the same for all instruction sets.
 package strips
 
 import (
@@ -22,24 +23,41 @@ import (
 // Kernels are the functions of one instruction set. Blocks have Width rows and columns;
 // package amd64 says what each function does.
 type Kernels struct {
-	Width     int
-	Block     func(rows, k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32)
+	Width  int
+	Paired bool // strips hold pairs of bf16 numbers
+
+	// Block and Corner multiply. Those for Gemm and Syrk store float32, those for
+	// NewtonSchulz what strips hold.
+	Block  func(rows, layers int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32)
+	Corner func(layers int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32)
+
+	// Transpose and CopyRows move float32.
 	Transpose func(dst *float32, dStride int, src *float32, sStride int)
 	CopyRows  func(rows int, dst *float32, dStride int, src *float32, sStride int)
-	Normalize func(dst, src *float32, sStride int, first, second, divisor float32)
+
+	// PackRows and PackTransposed make strips of bf16 matrices, as many layers as a block is
+	// wide. WidenRows and NarrowRows move results that are bf16.
+	PackRows       func(layers int, dst *float32, dStride int, src *uint16, sStride int)
+	PackTransposed func(dst *float32, dStride int, src *uint16, sStride int)
+	WidenRows      func(rows int, dst *float32, dStride int, src *uint16, sStride int)
+	NarrowRows     func(rows int, dst *uint16, dStride int, src *float32, sStride int)
+
+	// Normalize makes a block in a strip, TransposeStrip transposes it, and UnpackRows, of
+	// paired strips only, takes it out.
+	Normalize      func(dst, src *float32, sStride int, first, second, divisor float32)
+	TransposeStrip func(dst *float32, dStride int, src *float32, sStride int)
+	UnpackRows     func(layers int, dst *float32, dStride int, src *float32, sStride int)
 
 	Absmax     func(x []float32) float32
 	SumSquares func(sums []float64, x []float32)
 }
 
 const (
-	// chainDepth is how much of k a block takes at a time, so that its operands stay in
-	// the first-level cache.
-	chainDepth = 256
-	// groupPanels and groupStrips are the panels of A, as deep as that, that stay in the
-	// second-level cache, and the strips of B that they are used for.
-	groupPanels = 12
-	groupStrips = 16
+	// chainLayers is how much of a chain a call computes, which bounds its time.
+	chainLayers = 2048
+	// groupBytes is the size of the panels of A that are multiplied by one strip of B after
+	// the other, from the second-level cache.
+	groupBytes = 1 << 20
 	// threadPieces is how many pieces a thread should find.
 	threadPieces = 4
 	// threadWork is the number of multiply-adds, some 10 µs, that are worth a goroutine.
@@ -50,30 +68,53 @@ const (
 // strips is the number of strips of a number of columns, or panels of rows.
 func (e *Kernels) strips(n int) int { return (n + e.Width - 1) / e.Width }
 
+// unit is the number of rows of a matrix in a layer.
+func (e *Kernels) unit() int {
+	if e.Paired {
+		return 2
+	}
+	return 1
+}
+
+// layers is the number of layers of a number of rows.
+func (e *Kernels) layers(rows int) int { return (rows + e.unit() - 1) / e.unit() }
+
 // worthwhile limits the threads of a product.
 func worthwhile(threads, rows, cols, depth int) int {
 	work := float64(rows) * float64(cols) * float64(depth) / threadWork
 	return max(min(threads, int(min(work, 1<<20))), 1)
 }
 
-// tiling divides the blocks of a product into pieces.
-type tiling struct{ panels, strips, high, wide int }
+// tiling divides a group of panels and the strips that they are multiplied by into pieces:
+// a strip and some panels, or all, each.
+type tiling struct {
+	first, panels int
+	strips, high  int
+}
 
-func tile(panels, strips, threads int) tiling {
-	t := tiling{panels, strips, groupPanels, groupStrips}
-	t.wide = max(min(t.wide, (t.groups()*strips)/(threadPieces*threads)), 1)
+// group is the number of panels of so many layers in a group.
+func (e *Kernels) group(layers int) int {
+	return max(groupBytes/(4*e.Width*max(layers, 1)), 1)
+}
+
+func tile(first, panels, strips, threads int) tiling {
+	t := tiling{first, panels, strips, panels}
+	if threads > 1 {
+		parts := (threadPieces*threads + strips - 1) / strips
+		t.high = (panels + parts - 1) / parts
+	}
 	return t
 }
 
-func (t tiling) groups() int { return (t.panels + t.high - 1) / t.high }
+func (t tiling) parts() int { return (t.panels + t.high - 1) / t.high }
 
-func (t tiling) pieces() int { return t.groups() * ((t.strips + t.wide - 1) / t.wide) }
+func (t tiling) pieces() int { return t.strips * t.parts() }
 
-// at is the half-open ranges of panels and strips of a piece.
-func (t tiling) at(piece int) (panel, lastPanel, strip, lastStrip int) {
-	panel = piece % t.groups() * t.high
-	strip = piece / t.groups() * t.wide
-	return panel, min(panel+t.high, t.panels), strip, min(strip+t.wide, t.strips)
+// at is the strip of a piece and the half-open range of its panels. The last strips come
+// first: those of symmetric products have more panels.
+func (t tiling) at(piece int) (strip, panel, last int) {
+	panel = t.first + piece%t.parts()*t.high
+	return t.strips - 1 - piece/t.parts(), panel, min(panel+t.high, t.first+t.panels)
 }
 
 // aligned drops elements up to the first cache line's beginning.
@@ -100,6 +141,9 @@ func raceRead(m reference.Matrix) { eachRow(m, race.Read[float32], race.Read[bf1
 func raceWrite(m reference.Matrix) { eachRow(m, race.Write[float32], race.Write[bf16.BF16]) }
 
 func eachRow(m reference.Matrix, f32 func([]float32), narrow func([]bf16.BF16)) {
+	if !race.Enabled {
+		return
+	}
 	for i := range m.Rows {
 		row := m.Data.Slice(i*m.Stride, i*m.Stride+m.Cols)
 		f32(row.F32)

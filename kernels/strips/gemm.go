@@ -2,12 +2,15 @@ package strips
 
 import (
 	"sync"
+	"unsafe"
 
+	"github.com/lowbit-go/lowbit/bf16"
 	"github.com/lowbit-go/lowbit/internal/workers"
 	"github.com/lowbit-go/lowbit/kernels/reference"
 )
 
-// Gemm is reference.Gemm of float32 matrices on several threads.
+// Gemm is reference.Gemm on several threads, of bf16 operands with PackRows set and else of
+// float32.
 func (e *Kernels) Gemm(c, a reference.Matrix, transA bool, b reference.Matrix, transB bool, alpha, beta float32, threads int) {
 	rows, depth, cols := a.Rows, a.Cols, b.Cols
 	if transA {
@@ -22,7 +25,7 @@ func (e *Kernels) Gemm(c, a reference.Matrix, transA bool, b reference.Matrix, t
 	}, threads)
 }
 
-// Syrk is reference.Syrk of float32 matrices on several threads.
+// Syrk is reference.Syrk on several threads, of the same formats as Gemm.
 func (e *Kernels) Syrk(c, a reference.Matrix, alpha, beta float32, threads int) {
 	e.multiply(product{
 		c: c, a: operand{a, true}, b: operand{a, true}, symmetric: true,
@@ -43,8 +46,10 @@ type product struct {
 	i, j, k section
 	packedA []float32 // strips of Aᵀ
 	packedB []float32
+	packed  bool      // all of B is packed, and not by those who need it
+	pitch   int       // layers from a strip to the next
 	sums    []float32 // unfinished chains, strip by strip
-	edges   []float32 // a block a worker
+	rooms   []float32 // three blocks a worker
 	tiling  tiling
 }
 
@@ -92,18 +97,27 @@ func (e *Kernels) multiply(p product, threads int) {
 func (j *job) allocate(threads int) {
 	width := j.Width
 	rows, cols := j.strips(min(j.rows, mostSection))*width, j.strips(min(j.cols, mostSection))*width
-	depth := max(min(j.depth, mostSection), 1)
-	block := width * width
-	sums := block
-	if j.depth > chainDepth {
+	depth := j.padded(min(j.depth, mostSection))
+	rooms, sums := 3*threads*width*width, 0
+	if j.depth > mostSection {
 		sums = rows * cols
 	}
-	if need := (rows+cols)*depth + sums + threads*block + slack; len(j.memory) < need {
+	if need := (rows+cols)*depth + sums + rooms + slack; len(j.memory) < need {
 		j.memory = make([]float32, need)
 	}
 	a := arena{aligned(j.memory)}
 	j.packedA, j.packedB = a.take(rows*depth), a.take(cols*depth)
-	j.sums, j.edges = a.take(sums), a.take(threads*block)
+	j.sums, j.rooms = a.take(sums), a.take(rooms)
+}
+
+// padded is the number of layers, as many as a block is high or a multiple of it, that
+// rows are packed into.
+func (e *Kernels) padded(rows int) int { return e.strips(e.layers(rows)) * e.Width }
+
+// room is a block of memory that a worker has.
+func (p *product) room(worker, number int) []float32 {
+	size := p.Width * p.Width
+	return p.rooms[(3*worker+number)*size:][:size]
 }
 
 func (j *job) run(threads int) {
@@ -114,144 +128,194 @@ func (j *job) run(threads int) {
 			}
 			j.k = section{}
 			for again := j.k.next(j.depth) || j.depth == 0; again; again = j.k.next(j.depth) {
-				threads := worthwhile(threads, j.i.n, j.j.n, j.k.n)
-				panels, strips := j.strips(j.i.n), j.strips(j.j.n)
-				workers.Run(threads, panels+strips, (*packing)(&j.product))
-				j.tiling = tile(panels, strips, threads)
-				workers.Run(threads, j.tiling.pieces(), (*multiplication)(&j.product))
+				j.section(worthwhile(threads, j.i.n, j.j.n, j.k.n))
 			}
 		}
 	}
 }
 
-// packing packs the panels of A, then the strips of B.
-type packing product
-
-func (p *packing) Do(_, piece int) {
-	size := p.Width * p.k.n
-	if panels := p.strips(p.i.n); piece >= panels {
-		strip := piece - panels
-		p.pack(p.packedB[strip*size:], p.b, p.j, strip, p.k)
-	} else {
-		p.pack(p.packedA[piece*size:], p.a, p.i, piece, p.k)
+// section multiplies a section of A by one of B, a group of panels at a time. Their strips
+// are packed when they are first needed, and so still near when they are used.
+func (j *job) section(threads int) {
+	j.pitch = j.padded(j.k.n)
+	panels, strips := j.strips(j.i.n), j.strips(j.j.n)
+	group := j.group(j.pitch)
+	for first := 0; first < panels; first += group {
+		j.tiling = tile(first, min(group, panels-first), strips, threads)
+		workers.Run(threads, j.tiling.panels, (*packingA)(&j.product))
+		j.packed = first > 0
+		if !j.packed && j.tiling.parts() > 1 {
+			workers.Run(threads, strips, (*packingB)(&j.product))
+			j.packed = true
+		}
+		workers.Run(threads, j.tiling.pieces(), (*multiplication)(&j.product))
 	}
 }
 
-// pack fills one strip. Its first lane is a number of strips into the section.
-func (e *Kernels) pack(dst []float32, m operand, lanes section, strip int, k section) {
-	width := e.Width
-	first := lanes.first + strip*width
-	n := min(width, lanes.first+lanes.n-first)
-	data, stride := m.Data.F32, m.Stride
-	if !m.alongRows {
-		if k.n > 0 && n == width {
-			e.CopyRows(k.n, &dst[0], width, &data[k.first*stride+first], stride)
-			return
+// packingA packs the panels of a group, packingB all strips.
+type (
+	packingA product
+	packingB product
+)
+
+func (p *packingA) Do(worker, piece int) {
+	panel := p.tiling.first + piece
+	p.pack(p.packedA[panel*p.pitch*p.Width:], p.a, p.i, panel, p.k, (*product)(p).room(worker, 0))
+}
+
+func (p *packingB) Do(worker, piece int) { (*product)(p).packB(worker, piece) }
+
+func (p *product) packB(worker, strip int) {
+	p.pack(p.packedB[strip*p.pitch*p.Width:], p.b, p.j, strip, p.k, p.room(worker, 0))
+}
+
+// pack fills one strip, in blocks. Its first lane is a number of strips into the section.
+func (e *Kernels) pack(dst []float32, m operand, lanes section, strip int, k section, room []float32) {
+	first := lanes.first + strip*e.Width
+	n := min(e.Width, lanes.first+lanes.n-first)
+	for done := 0; done < k.n; done += e.Width * e.unit() {
+		depth := min(e.Width*e.unit(), k.n-done)
+		w := window{row: k.first + done, col: first, rows: depth, cols: n, height: e.Width * e.unit(), width: e.Width}
+		if m.alongRows {
+			w = window{row: w.col, col: w.row, rows: w.cols, cols: w.rows, height: w.width, width: w.height}
 		}
-		for i := range k.n {
-			row := dst[i*width : (i+1)*width]
-			clear(row[copy(row, data[(k.first+i)*stride+first:][:n]):])
+		to := &dst[done/e.unit()*e.Width]
+		if m.Data.BF16 != nil {
+			from, stride := look(w, m.Data.BF16, m.Stride, halves(room))
+			if m.alongRows {
+				e.PackTransposed(to, e.Width, (*uint16)(from), stride)
+			} else {
+				e.PackRows(e.Width, to, e.Width, (*uint16)(from), stride)
+			}
+			continue
 		}
-		return
-	}
-	whole := 0
-	if n == width {
-		whole = k.n / width * width
-	} else {
-		clear(dst[:k.n*width])
-	}
-	for i := 0; i < whole; i += width {
-		e.Transpose(&dst[i*width], width, &data[first*stride+k.first+i], stride)
-	}
-	for lane := range n {
-		row := data[(first+lane)*stride+k.first:][:k.n]
-		for i := whole; i < len(row); i++ {
-			dst[i*width+lane] = row[i]
+		from, stride := look(w, m.Data.F32, m.Stride, room)
+		if m.alongRows {
+			e.Transpose(to, e.Width, from, stride)
+		} else {
+			e.CopyRows(e.Width, to, e.Width, from, stride)
 		}
 	}
+}
+
+// window is a part of a matrix that stands for a block of height and width.
+type window struct{ row, col, rows, cols, height, width int }
+
+// look returns the block: where it is if it is whole, and else in the room, with zeros.
+func look[T any](w window, data []T, stride int, room []T) (*T, int) {
+	if w.rows == w.height && w.cols == w.width {
+		return &data[w.row*stride+w.col], stride
+	}
+	clear(room[:w.height*w.width])
+	for i := range w.rows {
+		copy(room[i*w.width:], data[(w.row+i)*stride+w.col:][:w.cols])
+	}
+	return &room[0], w.width
+}
+
+// halves is memory as bf16 numbers.
+func halves(x []float32) []bf16.BF16 {
+	return unsafe.Slice((*bf16.BF16)(unsafe.Pointer(unsafe.SliceData(x))), 2*len(x))
 }
 
 // multiplication does the blocks of a piece.
 type multiplication product
 
 func (p *multiplication) Do(worker, piece int) {
-	panel, lastPanel, strip, lastStrip := p.tiling.at(piece)
-	for k := 0; k == 0 || k < p.k.n; k += chainDepth {
-		for s := strip; s < lastStrip; s++ {
-			last := lastPanel
-			if p.symmetric {
-				last = min(last, (p.j.first-p.i.first)/p.Width+s+1)
-			}
-			for t := panel; t < last; t++ {
-				(*product)(p).block(worker, t, s, k)
-			}
-		}
+	strip, panel, last := p.tiling.at(piece)
+	if p.symmetric {
+		last = min(last, (p.j.first-p.i.first)/p.Width+strip+1)
+	}
+	if !p.packed {
+		(*product)(p).packB(worker, strip)
+	}
+	for t := panel; t < last; t++ {
+		(*product)(p).block(worker, t, strip)
 	}
 }
 
-// block continues the chains of a block from depth k of the section.
-func (p *product) block(worker, panel, strip, k int) {
-	width, size := p.Width, p.Width*p.Width
-	b := block{
-		i: p.i.first + panel*width, j: p.j.first + strip*width, k: min(chainDepth, p.k.n-k),
-		a: p.packedA[(panel*p.k.n+k)*width:], b: p.packedB[(strip*p.k.n+k)*width:],
-		acc: p.sums, resume: p.k.first+k > 0,
-	}
-	if p.depth > chainDepth {
-		b.acc = p.sums[(strip*p.tiling.panels+panel)*size:]
-	}
-	if p.k.first+k+b.k < p.depth {
-		p.Block(width, b.k, &b.a[0], &b.b[0], &b.acc[0], b.resume, nil, 0, nil, 0, 0, 0)
-	} else {
-		p.finish(&b, p.edges[worker*size:][:size])
-	}
-}
-
-// block is a part of the chains of one block.
+// block is what there is of a block of C, and its chains in this section.
 type block struct {
-	i, j, k   int
-	a, b, acc []float32
-	resume    bool
+	i, j, rows, cols int
+	chains
 }
 
-// finish stores the block in C.
-func (p *product) finish(t *block, edge []float32) {
-	width, c, stride := p.Width, p.c.Data.F32, p.c.Stride
-	rows, cols := min(width, p.rows-t.i), min(width, p.cols-t.j)
-	if rows == width && cols == width && !(p.symmetric && t.i == t.j) {
-		d := &c[t.i*stride+t.j]
-		p.blockInto(t, width, d, stride, d)
+func (p *product) block(worker, panel, strip int) {
+	i, j := p.i.first+panel*p.Width, p.j.first+strip*p.Width
+	b := block{i, j, min(p.Width, p.rows-i), min(p.Width, p.cols-j), chains{
+		a: p.packedA[panel*p.pitch*p.Width:], b: p.packedB[strip*p.pitch*p.Width:],
+		layers: p.layers(p.k.n), resume: p.k.first > 0, diagonal: p.symmetric && i == j,
+	}}
+	b.chains.rows = b.rows
+	if p.depth > mostSection {
+		b.acc = p.sums[(strip*p.strips(p.i.n)+panel)*p.Width*p.Width:]
+	}
+	if p.k.first+p.k.n < p.depth {
+		p.extend(&b.chains, nil)
+	} else {
+		p.finish(&b, worker)
+	}
+}
+
+// finish stores the block in C, and its mirror image.
+func (p *product) finish(b *block, worker int) {
+	width, stride := p.Width, p.c.Stride
+	if c := p.c.Data.F32; c != nil && b.rows == width && b.cols == width && !b.diagonal {
+		d := &c[b.i*stride+b.j]
+		p.extend(&b.chains, &result{d, stride, d, stride, p.alpha, p.beta, nil})
 		if p.symmetric {
-			p.Transpose(&c[t.j*stride+t.i], stride, d, stride)
+			p.Transpose(&c[b.j*stride+b.i], stride, d, stride)
 		}
 		return
 	}
-	from := func(i int) int { // the first column that is computed
-		if p.symmetric && t.i == t.j {
-			return i
-		}
-		return 0
-	}
+	d, mirrored, room := p.room(worker, 0), p.room(worker, 1), p.room(worker, 2)
 	if p.beta != 0 {
-		for i := range rows {
-			copy(edge[i*width+from(i):(i+1)*width], c[(t.i+i)*stride+t.j+from(i):(t.i+i)*stride+t.j+cols])
-		}
+		p.load(d, b, room)
 	}
-	p.blockInto(t, rows, &edge[0], width, &edge[0])
-	for i := range rows {
-		row := edge[i*width:][:cols]
-		copy(c[(t.i+i)*stride+t.j+from(i):], row[from(i):])
-		if p.symmetric {
-			for j := from(i); j < cols; j++ {
-				c[(t.j+j)*stride+t.i+i] = row[j]
-			}
-		}
+	p.extend(&b.chains, &result{&d[0], width, &d[0], width, p.alpha, p.beta, nil})
+	if p.symmetric {
+		p.Transpose(&mirrored[0], width, &d[0], width)
 	}
+	switch {
+	case b.diagonal:
+		for i := 1; i < width; i++ {
+			copy(d[i*width:], mirrored[i*width:][:i])
+		}
+	case p.symmetric:
+		p.store(mirrored, b.j, b.i, b.cols, b.rows, room)
+	}
+	p.store(d, b.i, b.j, b.rows, b.cols, room)
 }
 
-func (p *product) blockInto(t *block, rows int, d *float32, stride int, c *float32) {
-	if p.beta == 0 {
-		c = nil
+// load puts a block of C into d.
+func (p *product) load(d []float32, b *block, room []float32) {
+	w := window{row: b.i, col: b.j, rows: b.rows, cols: b.cols, height: p.Width, width: p.Width}
+	if p.c.Data.BF16 != nil {
+		from, stride := look(w, p.c.Data.BF16, p.c.Stride, halves(room))
+		p.WidenRows(p.Width, &d[0], p.Width, (*uint16)(from), stride)
+		return
 	}
-	p.Block(rows, t.k, &t.a[0], &t.b[0], &t.acc[0], t.resume, d, stride, c, stride, p.alpha, p.beta)
+	from, stride := look(w, p.c.Data.F32, p.c.Stride, room)
+	p.CopyRows(p.Width, &d[0], p.Width, from, stride)
+}
+
+// store puts a block, or what there is of it, into C.
+func (p *product) store(d []float32, i, j, rows, cols int, room []float32) {
+	at, stride := i*p.c.Stride+j, p.c.Stride
+	if p.c.Data.BF16 == nil {
+		for row := range rows {
+			copy(p.c.Data.F32[at+row*stride:][:cols], d[row*p.Width:])
+		}
+		return
+	}
+	c := p.c.Data.BF16[at:]
+	if cols == p.Width {
+		p.NarrowRows(rows, (*uint16)(&c[0]), stride, &d[0], p.Width)
+		return
+	}
+	narrow := halves(room)
+	p.NarrowRows(rows, (*uint16)(&narrow[0]), p.Width, &d[0], p.Width)
+	for row := range rows {
+		copy(c[row*stride:][:cols], narrow[row*p.Width:])
+	}
 }

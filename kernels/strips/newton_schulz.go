@@ -62,7 +62,7 @@ func (s *stack) Do(worker, piece int) {
 // matrix is one that is being worked on, and memory for that.
 type matrix struct {
 	iteration
-	edges  []float32 // a block a worker
+	rooms  []float32 // two blocks a worker
 	sums   [16]float64
 	broken atomic.Bool // an element of the result is not finite
 }
@@ -99,8 +99,8 @@ func (m *matrix) prepare(e *Kernels, plan *reference.NewtonSchulzPlan, rows, col
 	for i := range m.squares[:squares] {
 		m.squares[i] = a.take(m.height * m.height)
 	}
-	if need := threads * e.Width * e.Width; len(m.edges) < need {
-		m.edges = make([]float32, need)
+	if need := 2*threads*e.Width*e.Width + slack; len(m.rooms) < need {
+		m.rooms = aligned(make([]float32, need))
 	}
 }
 
@@ -157,73 +157,86 @@ func (m *matrix) sumOfSquares(x []float32) (total float64) {
 	return total
 }
 
+// room is a block of memory that a worker has.
+func (m *matrix) room(worker, number int) []float32 {
+	size := m.Width * m.Width
+	return m.rooms[(2*worker+number)*size:][:size]
+}
+
+// at is where in strips of so many rows a block is, and blockSize how long.
+func (e *Kernels) at(strip, row, rows int) int { return (strip*rows + row) / e.unit() * e.Width }
+
+func (e *Kernels) blockSize() int { return e.Width * e.Width / e.unit() }
+
 // loading makes a panel of X and its transpose.
 type loading matrix
 
 func (m *loading) Do(worker, piece int) {
-	size := m.Width * m.Width
-	edge := m.edges[worker*size:][:size]
+	room := (*matrix)(m).room(worker, 0)
 	for strip := range m.strips(m.cols) {
 		row, col := piece*m.Width, strip*m.Width
-		to, transposed := m.x[(strip*m.height+row)*m.Width:], m.xt[(piece*m.length+col)*m.Width:]
+		to, transposed := &m.x[m.at(strip, row, m.height)], &m.xt[m.at(piece, col, m.length)]
 		if m.tall {
 			row, col = col, row
 			to, transposed = transposed, to
 		}
-		from, stride := m.src.Data.F32[row*m.src.Stride+col:], m.src.Stride
-		rows, cols := min(m.Width, m.src.Rows-row), min(m.Width, m.src.Cols-col)
-		if rows < m.Width || cols < m.Width {
-			clear(edge)
-			for i := range rows {
-				copy(edge[i*m.Width:], from[i*stride:][:cols])
-			}
-			from, stride = edge, m.Width
-		}
-		m.Normalize(&to[0], &from[0], stride, m.first, m.second, m.divisor)
-		m.Transpose(&transposed[0], m.Width, &to[0], m.Width)
+		w := window{row: row, col: col, rows: min(m.Width, m.src.Rows-row), cols: min(m.Width, m.src.Cols-col), height: m.Width, width: m.Width}
+		from, stride := look(w, m.src.Data.F32, m.src.Stride, room)
+		m.Normalize(to, from, stride, m.first, m.second, m.divisor)
+		m.TransposeStrip(transposed, m.Width, to, m.Width)
 	}
 }
 
 // storing stores a panel of X, or its transpose, in the result.
 type storing matrix
 
-func (m *storing) Do(_, piece int) {
+func (m *storing) Do(worker, piece int) {
 	for strip := range m.strips(m.cols) {
 		row, col := piece*m.Width, strip*m.Width
-		from := m.x[(strip*m.height+row)*m.Width:][:m.Width*m.Width]
-		rowStep, colStep := m.Width, 1
+		block := m.x[m.at(strip, row, m.height):][:m.blockSize()]
 		if m.tall {
 			row, col = col, row
-			rowStep, colStep = colStep, rowStep
+			room := (*matrix)(m).room(worker, 0)
+			m.TransposeStrip(&room[0], m.Width, &block[0], m.Width)
+			block = room
 		}
-		rows, cols := min(m.Width, m.dst.Rows-row), min(m.Width, m.dst.Cols-col)
-		to, stride := m.dst.Data.Slice(row*m.dst.Stride+col, m.dst.Data.Len()), m.dst.Stride
-		switch {
-		case to.F32 == nil || rows < m.Width || cols < m.Width:
-			for i := range rows {
-				for j := range cols {
-					x := from[i*rowStep+j*colStep]
-					if to.F32 != nil {
-						to.F32[i*stride+j] = x
-					} else {
-						to.BF16[i*stride+j] = bf16.FromFloat32(x)
-						x = to.BF16[i*stride+j].Float32()
-					}
-					if x-x != 0 {
-						m.broken.Store(true)
-					}
-				}
-			}
-			continue
-		case m.tall:
-			m.Transpose(&to.F32[0], stride, &from[0], m.Width)
-		default:
-			m.CopyRows(m.Width, &to.F32[0], stride, &from[0], m.Width)
+		if m.Paired {
+			room := (*matrix)(m).room(worker, 1)
+			m.UnpackRows(m.layers(m.Width), &room[0], m.Width, &block[0], m.Width)
+			block = room
 		}
-		if largest := m.Absmax(from); largest-largest != 0 {
+		if !m.store(block, row, col) {
 			m.broken.Store(true)
 		}
 	}
+}
+
+// store stores what there is of a block, and reports whether it is finite.
+func (m *storing) store(block []float32, row, col int) (finite bool) {
+	rows, cols := min(m.Width, m.dst.Rows-row), min(m.Width, m.dst.Cols-col)
+	at, stride := row*m.dst.Stride+col, m.dst.Stride
+	if m.dst.Data.BF16 != nil {
+		finite = true
+		for i := range rows {
+			to := m.dst.Data.BF16[at+i*stride:][:cols]
+			for j, x := range block[i*m.Width:][:cols] {
+				to[j] = bf16.FromFloat32(x)
+				x = to[j].Float32()
+				finite = finite && x-x == 0
+			}
+		}
+		return finite
+	}
+	to := m.dst.Data.F32[at:]
+	if cols == m.Width {
+		m.CopyRows(rows, &to[0], stride, &block[0], m.Width)
+	} else {
+		for i := range rows {
+			copy(to[i*stride:][:cols], block[i*m.Width:])
+		}
+	}
+	largest := m.Absmax(block[:rows*m.Width])
+	return largest-largest == 0
 }
 
 func fill(m reference.Matrix, x float32) {

@@ -11,7 +11,7 @@ func (m *matrix) iterate() {
 	a, b := m.squares[0], m.squares[1]
 	for i, c := range m.plan.Steps {
 		m.outer(a)
-		m.square(b, c[2], a, a, c[1], a, false)
+		m.square(b, c[2], a, a, c[1], a)
 		m.full(b, c[0], i+1 < len(m.plan.Steps))
 	}
 }
@@ -24,11 +24,11 @@ func (m *matrix) iterateGram() {
 		if start {
 			m.outer(r)
 		}
-		m.square(z, c[2], r, r, c[1], r, false)
+		m.square(z, c[2], r, r, c[1], r)
 		if start {
 			m.addIdentity(q, z, c[0])
 		} else {
-			m.square(t, 1, q, z, c[0], q, true)
+			m.square(t, 1, q, z, c[0], q)
 			q, t = t, q
 		}
 		last := i+1 == len(m.plan.Steps)
@@ -37,8 +37,8 @@ func (m *matrix) iterateGram() {
 			m.full(q, 0, !last)
 			continue
 		}
-		m.square(t, 1, r, z, c[0], r, true)
-		m.square(r, 1, z, t, c[0], t, true)
+		m.square(t, 1, r, z, c[0], r)
+		m.square(r, 1, z, t, c[0], t)
 	}
 }
 
@@ -47,12 +47,11 @@ func (m *matrix) outer(a []float32) {
 	m.run(step{d: a, a: m.xt, b: m.xt, depth: m.cols, pitch: m.length, alpha: 1, symmetric: true}, m.rows)
 }
 
-// square sets D to alpha*A·B + beta*C, all of them symmetric. With mirror, rounding makes
-// the elements below the diagonal differ from those above.
-func (m *matrix) square(d []float32, alpha float32, a, b []float32, beta float32, c []float32, mirror bool) {
+// square sets D to alpha*A·B + beta*C, all of them symmetric.
+func (m *matrix) square(d []float32, alpha float32, a, b []float32, beta float32, c []float32) {
 	m.run(step{
 		d: d, a: a, b: b, c: c, depth: m.rows, pitch: m.height, alpha: alpha, beta: beta,
-		symmetric: true, mirror: mirror,
+		symmetric: true,
 	}, m.rows)
 }
 
@@ -68,15 +67,33 @@ func (m *matrix) full(b []float32, a float32, transpose bool) {
 
 // addIdentity sets Q to (Z + 0) + a*I.
 func (m *matrix) addIdentity(q, z []float32, a float32) {
+	if m.Paired {
+		m.addIdentityPaired(halves(q), halves(z), a)
+		return
+	}
 	for i, x := range z {
 		q[i] = x + 0
 	}
 	for i := range m.rows {
-		x := &q[(i/m.Width*m.height+i)*m.Width+i%m.Width]
+		x := &q[m.at(i/m.Width, i, m.height)+i%m.Width]
 		*x += a
 		if m.plan.BFloat16 {
 			*x = bf16.FromFloat32(*x).Float32()
 		}
+	}
+}
+
+func (m *matrix) addIdentityPaired(q, z []bf16.BF16, a float32) {
+	const minusZero = 0x8000
+	for i, x := range z {
+		if x == minusZero {
+			x = 0
+		}
+		q[i] = x
+	}
+	for i := range m.rows {
+		x := &q[2*(m.at(i/m.Width, i, m.height)+i%m.Width)+i%2]
+		*x = bf16.FromFloat32(x.Float32() + a)
 	}
 }
 
@@ -88,60 +105,69 @@ type step struct {
 	depth, pitch int       // of a and b, without and with padding
 	alpha, beta  float32
 	symmetric    bool // blocks on and above the diagonal are computed and mirrored
-	mirror       bool // within the blocks on the diagonal too
 }
 
 func (m *matrix) run(s step, cols int) {
 	threads := worthwhile(m.threads, m.rows, cols, s.depth)
 	m.step = s
-	m.tiling = tile(m.strips(m.rows), m.strips(cols), threads)
-	workers.Run(threads, m.tiling.pieces(), (*stepping)(m))
+	panels, group := m.strips(m.rows), m.group(m.layers(s.depth))
+	for first := 0; first < panels; first += group {
+		m.tiling = tile(first, min(group, panels-first), m.strips(cols), threads)
+		workers.Run(threads, m.tiling.pieces(), (*stepping)(m))
+	}
 }
 
 // stepping does the blocks of a piece of a step.
 type stepping matrix
 
-func (m *stepping) Do(_, piece int) {
-	panel, lastPanel, strip, lastStrip := m.tiling.at(piece)
-	for k := 0; k < m.step.depth; k += chainDepth {
-		for s := strip; s < lastStrip; s++ {
-			last := lastPanel
-			if m.step.symmetric {
-				last = min(last, s+1)
-			}
-			for t := panel; t < last; t++ {
-				m.block(t, s, k)
-			}
-		}
+func (m *stepping) Do(worker, piece int) {
+	strip, panel, last := m.tiling.at(piece)
+	if m.step.symmetric {
+		last = min(last, strip+1)
+	}
+	for t := panel; t < last; t++ {
+		m.block(worker, t, strip)
 	}
 }
 
-// block continues the chains of a block from depth k.
-func (m *stepping) block(panel, strip, k int) {
+func (m *stepping) block(worker, panel, strip int) {
 	p, width := &m.step, m.Width
-	depth := min(chainDepth, p.depth-k)
-	a, b := &p.a[(panel*p.pitch+k)*width], &p.b[(strip*p.pitch+k)*width]
-	at := (strip*m.height + panel*width) * width
-	d := p.d[at : at+width*width]
-	if k+depth < p.depth {
-		m.Block(width, depth, a, b, &d[0], k > 0, nil, 0, nil, 0, 0, 0)
-		return
+	at := m.at(strip, panel*width, m.height)
+	d := p.d[at : at+m.blockSize()]
+	c := chains{
+		rows: width, layers: m.layers(p.depth), a: p.a[m.at(panel, 0, p.pitch):], b: p.b[m.at(strip, 0, p.pitch):],
+		acc: (*matrix)(m).room(worker, 0), diagonal: p.symmetric && panel == strip,
 	}
-	c := (*float32)(nil)
+	r := result{d: &d[0], dStride: width, cStride: width, alpha: p.alpha, beta: p.beta}
 	if p.beta != 0 {
-		c = &p.c[at]
+		r.c = &p.c[at]
 	}
-	m.Block(width, depth, a, b, &d[0], k > 0, &d[0], width, c, width, p.alpha, p.beta)
 	switch {
-	case p.symmetric && panel < strip:
-		m.Transpose(&p.d[(panel*m.height+strip*width)*width], width, &d[0], width)
-	case p.mirror:
-		for i := range width {
-			for j := range i {
-				d[i*width+j] = d[j*width+i]
-			}
-		}
+	case p.symmetric:
+		r.near = &p.d[m.at(panel, strip*width, m.height)]
 	case p.transposed != nil:
-		m.Transpose(&p.transposed[(panel*m.length+strip*width)*width], width, &d[0], width)
+		r.near = &p.transposed[m.at(panel, strip*width, m.length)]
+	}
+	m.extend(&c, &r)
+	switch {
+	case c.diagonal:
+		room := (*matrix)(m).room(worker, 0)
+		m.TransposeStrip(&room[0], width, &d[0], width)
+		m.copyLower(d, room)
+	case p.symmetric:
+		m.TransposeStrip(&p.d[m.at(panel, strip*width, m.height)], width, &d[0], width)
+	case p.transposed != nil:
+		m.TransposeStrip(&p.transposed[m.at(panel, strip*width, m.length)], width, &d[0], width)
+	}
+}
+
+// copyLower copies the elements of a block that are below its diagonal.
+func (e *Kernels) copyLower(dst, src []float32) {
+	for i := 0; i < e.Width; i += e.unit() {
+		first := i / e.unit() * e.Width
+		copy(dst[first:], src[first:][:i])
+		if e.Paired {
+			halves(dst)[2*(first+i)+1] = halves(src)[2*(first+i)+1]
+		}
 	}
 }

@@ -16,25 +16,56 @@ func (g *generator) prepareFlush() {
 	g.MOVL(bits, g.flush)
 }
 
-// control changes how chains, or other operations, treat subnormals.
-func (g *generator) control(register mem) {
-	if g.bfloat16 {
-		g.LDMXCSR(register)
-	}
+// rounding is what rounding to bf16 needs.
+type rounding struct {
+	*generator
+	bias      vec
+	one, high vec // of tiers with registers to spare
 }
 
-// round rounds to bf16. A NaN that arithmetic made stays one when its low half is cut off.
-func (g *generator) round(x vec) {
-	ones, rounded, notANumber := g.vec(), g.vec(), g.vec()
-	g.VPCMPEQD(ones, ones, ones)
-	g.VPSRLD(operand.U8(16), x, rounded)
-	g.VPSLLD(operand.U8(31), rounded, rounded)
-	g.VPSRLD(operand.U8(31), rounded, rounded)
-	g.VPSRLD(operand.U8(17), ones, ones)
-	g.VPADDD(ones, rounded, rounded)
-	g.VPADDD(x, rounded, rounded)
-	g.VCMPPS(operand.U8(3), x, x, notANumber)
-	g.VBLENDVPS(notANumber, x, rounded, x)
-	g.VPSRLD(operand.U8(16), x, x)
-	g.VPSLLD(operand.U8(16), x, x)
+func (g *generator) rounding() rounding {
+	r, ones := rounding{generator: g, bias: g.vec()}, g.vec()
+	if !g.masks {
+		g.VPCMPEQD(ones, ones, ones)
+		g.VPSRLD(operand.U8(17), ones, r.bias)
+		return r
+	}
+	r.one, r.high = g.vec(), g.vec()
+	g.VXORPS(ones, ones, ones) // for avo, which does not know that the next one ignores its inputs
+	g.VPTERNLOGD(operand.U8(0xff), ones, ones, ones)
+	g.VPSRLD(operand.U8(17), ones, r.bias)
+	g.VPSRLD(operand.U8(31), ones, r.one)
+	g.VPSLLD(operand.U8(16), ones, r.high)
+	return r
+}
+
+// nearest rounds to bf16, as a float32. A NaN that arithmetic made stays one when its low
+// half is cut off.
+func (r rounding) nearest(x vec) {
+	rounded := r.vec()
+	r.VPSRLD(operand.U8(16), x, rounded)
+	if r.masks {
+		number := r.K()
+		r.VCMPPS(operand.U8(7), x, x, number)
+		r.VPANDD(r.one, rounded, rounded)
+		r.VPADDD(r.bias, rounded, rounded)
+		r.VPADDD(x, rounded, number, x)
+		r.VPANDD(r.high, x, x)
+		return
+	}
+	notANumber := r.vec()
+	r.VPSLLD(operand.U8(31), rounded, rounded)
+	r.VPSRLD(operand.U8(31), rounded, rounded)
+	r.VPADDD(r.bias, rounded, rounded)
+	r.VPADDD(x, rounded, rounded)
+	r.VCMPPS(operand.U8(3), x, x, notANumber)
+	r.VBLENDVPS(notANumber, x, rounded, x)
+	r.VPSRLD(operand.U8(16), x, x)
+	r.VPSLLD(operand.U8(16), x, x)
+}
+
+// pair makes pairs of bf16 numbers of the rounded numbers of two rows.
+func (r rounding) pair(first, second vec) {
+	r.VPSRLD(operand.U8(16), first, first)
+	r.VPORD(second, first, first)
 }

@@ -9,125 +9,199 @@ import (
 // unroll is the number of k that a pass of the inner loop takes.
 const unroll = 4
 
-// block makes the one kernel of all products: a block as wide and as high as a strip.
-func (g *generator) block() {
-	name := "GemmBlock" + g.name
-	order, rounding := "", ""
-	if g.bfloat16 {
-		order = `
-Pairs of products are added as VDPBF16PS does, which is not in the loop: the odd one first,
-with subnormal operands and sums flushed to zero.`
-		rounding = "\n\t\t\td[i*dStride+j] = bf16.FromFloat32(d[i*dStride+j]).Float32()"
-	}
-	g.function(name, "(rows, k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32)",
-		fmt.Sprintf(`
-%[1]s multiplies k rows of two strips of %[2]d columns, a transposed by b, into a
-block of %[2]d columns. The block's chains begin at zero, or resume those in acc; without d
-they are left in acc for another call to resume. c may be nil, or d itself. Rows are worked
-on in parts of %[3]v: those of a part begun are all written. A call of k = 1024 takes
-about 5 µs.%[4]s
+// chain is a way to compute the elements of products.
+type chain struct {
+	name string
+	// paired chains add pairs of products as VDPBF16PS does, dotted ones by it, from pairs
+	// of bf16 numbers.
+	paired, dotted bool
+	// rounded results are bf16 numbers, in the form that operands have.
+	rounded bool
+}
 
-	for i := range rows {
-		for j := range %[2]d {
-			x := float32(0)
-			if resume {
-				x = acc[i*%[2]d+j]
-			}
-			for l := range k {
-				x = FMA(a[l*%[2]d+i], b[l*%[2]d+j], x)
-			}
-			if d == nil {
-				acc[i*%[2]d+j] = x
-				continue
-			}
-			x = alpha * (x + 0)
-			if c != nil {
-				x += float32(beta * c[i*cStride+j])
-			}
-			d[i*dStride+j] = x%[5]s
-		}
-	}`, name, g.width, g.parts, order, rounding))
-	rows := g.arg("rows")
+var (
+	plain   = chain{}
+	paired  = chain{name: "Pairs", paired: true}
+	rounded = chain{name: "BF16", paired: true, rounded: true}
+
+	dotted        = chain{name: "Pairs", dotted: true}
+	dottedRounded = chain{name: "BF16", dotted: true, rounded: true}
+)
+
+// products makes the kernels of all products: a block as wide and as high as a strip, and
+// one on the diagonal of a symmetric product.
+func (g *generator) products(chains ...chain) {
+	for _, c := range chains {
+		g.product(c, "GemmBlock"+c.name+g.name, true, g.block)
+		g.product(c, "GemmCorner"+c.name+g.name, false, g.corner)
+	}
+}
+
+func (g *generator) product(c chain, name string, limited bool, tiles []tile) {
+	parameters := "k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32"
+	if limited {
+		parameters = "rows, " + parameters
+	}
+	g.function(name, "("+parameters+")", g.documentation(c, name, limited))
 	a, acc := g.arg("a"), g.arg("acc")
-	d, dStride := g.arg("d"), g.stride("dStride")
-	c, cStride := g.arg("c"), g.stride("cStride")
-	if g.bfloat16 {
+	d, dStride := g.arg("d"), g.stride("dStride", 4)
+	old, oldStride := g.arg("c"), g.stride("cStride", 4)
+	if c.paired {
 		g.prepareFlush()
 	}
 	done := "done"
-	for i, part := range g.parts {
-		g.part(part, a, acc, d, dStride, c, cStride)
-		if i == len(g.parts)-1 {
-			break
+	for i, t := range tiles {
+		g.tile(c, t, a, acc, d, dStride, old, oldStride)
+		if limited && i < len(tiles)-1 {
+			g.CMPQ(g.arg("rows"), operand.I32(t.row+t.rows))
+			g.JLE(operand.LabelRef(done))
 		}
-		g.SUBQ(operand.I32(part), rows)
-		g.JLE(operand.LabelRef(done))
-		g.advance(a, 4*part)
-		g.advance(acc, 4*part*g.width)
 	}
 	g.Label(done)
 	g.end()
 }
 
+func (g *generator) documentation(c chain, name string, limited bool) string {
+	text := fmt.Sprintf("%s multiplies k rows of two strips of %d columns, a transposed by b, into a\nblock of %[2]d columns.", name, g.width)
+	rows, skip, order := "rows", "", ""
+	if limited {
+		parts := []int{}
+		for _, t := range g.block {
+			parts = append(parts, t.rows)
+		}
+		text += fmt.Sprintf(" Rows are worked on in parts of %v: those of a part begun are all\nwritten.", parts)
+	} else {
+		text += " The block is one on the diagonal of a symmetric product, of which the\nlower left quarter is not computed."
+		rows = fmt.Sprint(g.width)
+		skip = fmt.Sprintf("\n\t\t\tif i >= %d && j < %[1]d {\n\t\t\t\tcontinue\n\t\t\t}", g.width/2)
+	}
+	text += `
+
+Its chains begin at zero, or resume those in acc; without d they are left in acc for another
+call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
+d, is brought into the cache. A call of k = 1024 takes about ` + g.time(c) + ` µs.`
+	add, old, store := "x = FMA(a[l*%[1]d+i], b[l*%[1]d+j], x)", "c[i*cStride+j]", "d[i*dStride+j] = x"
+	switch {
+	case c.dotted:
+		order = `
+The elements of strips are pairs of bf16 numbers, of rows 2l and 2l+1, the first in the low
+half.`
+		add = "x = VDPBF16PS(a[l*%[1]d+i], b[l*%[1]d+j], x)"
+		if c.rounded {
+			order += " So are those of c and d: strides are from one pair of rows to the next."
+			old, store = "number(c[i/2*cStride+j], i%%2)", "setNumber(&d[i/2*dStride+j], i%%2, bf16.FromFloat32(x))"
+		}
+	case c.paired:
+		order = `
+Pairs of products are added as VDPBF16PS does, which is not in the loop: the odd one first,
+with subnormal operands and sums flushed to zero.`
+		if c.rounded {
+			store = "d[i*dStride+j] = bf16.FromFloat32(x).Float32()"
+		}
+	}
+	return text + order + fmt.Sprintf(`
+
+	for i := range `+rows+` {
+		for j := range %[1]d {`+skip+`
+			x := float32(0)
+			if resume {
+				x = acc[i*%[1]d+j]
+			}
+			for l := range k {
+				`+add+`
+			}
+			if d == nil {
+				acc[i*%[1]d+j] = x
+				continue
+			}
+			x = alpha * (x + 0)
+			if c != nil {
+				x += float32(beta * `+old+`)
+			}
+			`+store+`
+		}
+	}`, g.width)
+}
+
+// time is what a block takes at 3 GHz with two multiply-adds a cycle, or half a VDPBF16PS.
+func (g *generator) time(c chain) string {
+	cycles := 1024 * g.width * g.width / g.lanes / 2
+	if c.dotted {
+		cycles *= 4
+	}
+	return fmt.Sprint(cycles / 3000)
+}
+
 // steps are the numbers of k that loops take at a time.
-func (g *generator) steps() []int {
-	if g.bfloat16 {
+func (c chain) steps() []int {
+	if c.paired {
 		return []int{unroll, 2, 1}
 	}
 	return []int{unroll, 1}
 }
 
-// part does the next rows of a block, and moves d and c past them.
-func (g *generator) part(rows int, a, acc, d, dStride, c, cStride gp) {
-	vectors := g.width / g.lanes
-	sum := make([][]vec, rows)
+// unit is the number of rows of a result that lie together.
+func (c chain) unit() int {
+	if c.dotted && c.rounded {
+		return 2
+	}
+	return 1
+}
+
+// tile does one of a block's tiles.
+func (g *generator) tile(c chain, t tile, a, acc, d, dStride, old, oldStride gp) {
+	sum := make([][]vec, t.rows)
 	for i := range sum {
-		for range vectors {
+		for range t.vectors {
 			sum[i] = append(sum[i], g.vec())
 		}
 	}
 	each := func(do func(i, v int)) {
-		for i := range rows {
-			for v := range vectors {
+		for i := range t.rows {
+			for v := range t.vectors {
 				do(i, v)
 			}
 		}
 	}
-	tile := func(i, v int) mem { return at(acc, i*g.width+v*g.lanes) }
+	column := func(v int) int { return (t.vector + v) * g.lanes }
+	chains := func(i, v int) mem { return at(acc, (t.row+i)*g.width+column(v)) }
 
 	fresh, begin := g.label("fresh"), g.label("begin")
 	resume := g.Load(g.Param("resume"), g.GP8())
 	g.TESTB(resume, resume)
 	g.JZ(operand.LabelRef(fresh))
-	each(func(i, v int) { g.VMOVUPS(tile(i, v), sum[i][v]) })
+	each(func(i, v int) { g.VMOVUPS(chains(i, v), sum[i][v]) })
 	g.JMP(operand.LabelRef(begin))
 	g.Label(fresh)
 	each(func(i, v int) { g.VXORPS(sum[i][v], sum[i][v], sum[i][v]) })
 	g.Label(begin)
 
-	for i := range rows {
-		g.PREFETCHT0(at(acc, (g.width+i)*g.width)) // of the block that is likely next
-	}
 	n, p, q := g.arg("k"), g.copyOf(a), g.arg("b")
-	g.control(g.flush)
-	for _, step := range g.steps() {
-		g.loop(n, step, func() {
-			for u := range step {
-				if g.bfloat16 && step > 1 {
-					u ^= 1
-				}
-				g.multiply(sum, at(p, u*g.width), at(q, u*g.width))
+	if c.paired {
+		g.LDMXCSR(g.flush)
+	}
+	first, ahead := g.prefetched(c, t, n, d, dStride, old, oldStride)
+	g.loop(first, unroll, func() {
+		for _, row := range ahead {
+			for v := 0; v < t.vectors; v += 16 / g.lanes {
+				g.PREFETCHT0(at(row.p, column(v)))
 			}
-			g.advance(p, 4*step*g.width)
-			g.advance(q, 4*step*g.width)
-		})
+			g.ADDQ(row.stride, row.p)
+		}
+		g.multiplyAdd(c, t, sum, p, q, unroll)
+	})
+	g.ADDQ(first, n)
+	for _, step := range c.steps() {
+		g.loop(n, step, func() { g.multiplyAdd(c, t, sum, p, q, step) })
+	}
+	if c.paired {
+		g.LDMXCSR(g.usual)
 	}
 
-	g.control(g.usual)
-	finish, plain, next := g.label("finish"), g.label("plain"), g.label("next")
+	finish, alone, next := g.label("finish"), g.label("alone"), g.label("next")
 	g.TESTQ(d, d)
 	g.JNZ(operand.LabelRef(finish))
-	each(func(i, v int) { g.VMOVUPS(sum[i][v], tile(i, v)) })
+	each(func(i, v int) { g.VMOVUPS(sum[i][v], chains(i, v)) })
 	g.JMP(operand.LabelRef(next))
 
 	g.Label(finish)
@@ -137,41 +211,117 @@ func (g *generator) part(rows int, a, acc, d, dStride, c, cStride gp) {
 		g.VADDPS(zero, sum[i][v], sum[i][v])
 		g.VMULPS(alpha, sum[i][v], sum[i][v])
 	})
-	g.TESTQ(c, c)
-	g.JZ(operand.LabelRef(plain))
-	beta, old := g.broadcast("beta"), g.vec()
-	for i := range rows {
-		for v := range vectors {
-			g.VMULPS(at(c, v*g.lanes), beta, old)
-			g.VADDPS(old, sum[i][v], sum[i][v])
-		}
-		g.ADDQ(cStride, c)
-	}
-	g.Label(plain)
-	for i := range rows {
-		for v := range vectors {
-			if g.bfloat16 {
-				g.round(sum[i][v])
+	g.TESTQ(old, old)
+	g.JZ(operand.LabelRef(alone))
+	beta := g.broadcast("beta")
+	if c.dotted && c.rounded {
+		from, r := g.rowPointer(old, oldStride, t.row/2), g.rounding()
+		for i := 0; i < t.rows; i += 2 {
+			for v := range t.vectors {
+				first, second := g.vec(), g.vec()
+				g.VPSLLD(operand.U8(16), at(from, column(v)), first)
+				g.VPANDD(at(from, column(v)), r.high, second)
+				for half, y := range []vec{first, second} {
+					g.VMULPS(beta, y, y)
+					g.VADDPS(y, sum[i+half][v], sum[i+half][v])
+				}
 			}
-			g.VMOVUPS(sum[i][v], at(d, v*g.lanes))
+			g.ADDQ(oldStride, from)
 		}
-		g.ADDQ(dStride, d)
+	} else {
+		from := g.rowPointer(old, oldStride, t.row)
+		for i := range t.rows {
+			for v := range t.vectors {
+				y := g.vec()
+				g.VMULPS(at(from, column(v)), beta, y)
+				g.VADDPS(y, sum[i][v], sum[i][v])
+			}
+			g.ADDQ(oldStride, from)
+		}
+	}
+	g.Label(alone)
+	r := rounding{}
+	if c.rounded {
+		r = g.rounding()
+		each(func(i, v int) { r.nearest(sum[i][v]) })
+	}
+	if c.dotted && c.rounded {
+		to := g.rowPointer(d, dStride, t.row/2)
+		for i := 0; i < t.rows; i += 2 {
+			for v := range t.vectors {
+				r.pair(sum[i][v], sum[i+1][v])
+				g.VMOVUPS(sum[i][v], at(to, column(v)))
+			}
+			g.ADDQ(dStride, to)
+		}
+	} else {
+		to := g.rowPointer(d, dStride, t.row)
+		for i := range t.rows {
+			for v := range t.vectors {
+				g.VMOVUPS(sum[i][v], at(to, column(v)))
+			}
+			g.ADDQ(dStride, to)
+		}
 	}
 	g.Label(next)
 }
 
-// multiply adds the products of a column of a with a row of b.
-func (g *generator) multiply(sum [][]vec, a, b mem) {
-	row := make([]vec, len(sum[0]))
-	for v := range row {
-		row[v] = g.vec()
-		g.VMOVUPS(b.Offset(4*v*g.lanes), row[v])
-	}
-	for i := range sum {
-		x := g.vec()
-		g.VBROADCASTSS(a.Offset(4*i), x)
-		for v := range row {
-			g.VFMADD231PS(row[v], x, sum[i][v])
+// rowPointer is the address of a row.
+func (g *generator) rowPointer(p, stride gp, row int) gp {
+	q := g.GP64()
+	g.IMUL3Q(operand.I32(row), stride, q)
+	g.ADDQ(p, q)
+	return q
+}
+
+type rows struct{ p, stride gp }
+
+// prefetched are the rows that a tile's end needs. They are asked for one by one in the
+// first part of the chains, which is taken from n.
+func (g *generator) prefetched(c chain, t tile, n, d, dStride, old, oldStride gp) (first gp, ahead []rows) {
+	first = g.GP64()
+	begin := g.label("unfinished")
+	g.XORQ(first, first)
+	to, from, near := g.rowPointer(d, dStride, t.row/c.unit()), g.rowPointer(old, oldStride, t.row/c.unit()), g.arg("near")
+	g.TESTQ(old, old)
+	g.CMOVQEQ(to, from)
+	mirror := g.rowPointer(near, dStride, t.row/c.unit())
+	g.TESTQ(near, near)
+	g.CMOVQEQ(to, mirror)
+	g.TESTQ(d, d)
+	g.JZ(operand.LabelRef(begin))
+	g.MOVQ(operand.I32(unroll*t.rows/c.unit()), first)
+	g.CMPQ(n, first)
+	g.CMOVQLT(n, first)
+	g.SUBQ(first, n)
+	g.Label(begin)
+	return first, []rows{{to, dStride}, {from, oldStride}, {mirror, dStride}}
+}
+
+// multiplyAdd adds the products of so many layers to the sums.
+func (g *generator) multiplyAdd(c chain, t tile, sum [][]vec, p, q gp, layers int) {
+	for u := range layers {
+		if c.paired && layers > 1 {
+			u ^= 1
+		}
+		row := []vec{}
+		for v := range t.vectors {
+			y := g.vec()
+			g.VMOVUPS(at(q, u*g.width+(t.vector+v)*g.lanes), y)
+			row = append(row, y)
+		}
+		for i := range t.rows {
+			x := g.vec()
+			g.VBROADCASTSS(at(p, u*g.width+t.row+i), x)
+			for v, y := range row {
+				if c.dotted {
+					g.dot(y, x, sum[i][v])
+				} else {
+					g.VFMADD231PS(y, x, sum[i][v])
+				}
+			}
 		}
 	}
+	g.advance(p, 4*layers*g.width)
+	g.advance(q, 4*layers*g.width)
 }

@@ -11,26 +11,46 @@ import (
 )
 
 type (
-	vec = reg.VecVirtual
-	gp  = reg.GPVirtual
-	mem = operand.Mem
+	vec  = reg.VecVirtual
+	gp   = reg.GPVirtual
+	mask = reg.OpmaskVirtual
+	mem  = operand.Mem
 )
 
 // tier is an instruction set's shape: a strip has width lanes, in vectors of lanes, and
-// the rows of a block are worked on in parts.
+// blocks are worked on in tiles of registers.
 type tier struct {
-	name, file   string
-	width, lanes int
-	parts        []int
-	vector       func(*build.Context) vec
-	// bfloat16 rounds what is stored to bf16, and adds products as VDPBF16PS does.
-	bfloat16 bool
+	name, file    string
+	width, lanes  int
+	block, corner []tile // of a block, and of one on a diagonal
+	vector        func(*build.Context) vec
+	masks         bool
 }
 
-var avx2 = tier{
-	name: "AVX2", file: "avx2", width: 16, lanes: 8, parts: []int{6, 5, 5},
-	vector: func(c *build.Context) vec { return c.YMM() },
+// tile is a part of a block: rows from a first one, and vectors of columns.
+type tile struct{ row, rows, vector, vectors int }
+
+// whole makes tiles as wide as a block of two vectors.
+func whole(of ...int) (tiles []tile) {
+	row := 0
+	for _, n := range of {
+		tiles = append(tiles, tile{row, n, 0, 2})
+		row += n
+	}
+	return tiles
 }
+
+// A block on a diagonal lacks its lower left quarter.
+var (
+	avx2 = tier{
+		name: "AVX2", file: "avx2", width: 16, lanes: 8, block: whole(6, 5, 5), corner: append(whole(4, 4), tile{8, 8, 1, 1}),
+		vector: func(c *build.Context) vec { return c.YMM() },
+	}
+	avx512 = tier{
+		name: "AVX512", file: "avx512", width: 32, lanes: 16, block: whole(12, 10, 10), corner: append(whole(8, 8), tile{16, 16, 1, 1}),
+		vector: func(c *build.Context) vec { return c.ZMM() }, masks: true,
+	}
+)
 
 // generator is avo's context for one tier.
 type generator struct {
@@ -63,10 +83,12 @@ func (g *generator) vec() vec { return g.vector(g.Context) }
 
 func (g *generator) arg(name string) gp { return g.Load(g.Param(name), g.GP64()).(gp) }
 
-// stride loads a number of float32 as bytes.
-func (g *generator) stride(name string) gp {
+// stride loads a number of elements as bytes.
+func (g *generator) stride(name string, elementBytes int) gp {
 	s := g.arg(name)
-	g.SHLQ(operand.U8(2), s)
+	for ; elementBytes > 1; elementBytes /= 2 {
+		g.ADDQ(s, s)
+	}
 	return s
 }
 

@@ -1,5 +1,5 @@
 // Command gemm writes the matrix-product kernels of package amd64: the same bodies for
-// each instruction set, from its vector width and the way it splits the rows of a block.
+// each instruction set, from its vector width and the tiles of its blocks.
 package main
 
 import (
@@ -12,25 +12,46 @@ import (
 )
 
 func main() {
-	for _, t := range []tier{avx2} {
-		if err := write("gemm_"+t.file, t, (*generator).block, (*generator).normalize, (*generator).transpose, (*generator).rows, (*generator).peak); err != nil {
-			fmt.Fprintf(os.Stderr, "%s: %v\n", t.name, err)
-			os.Exit(1)
-		}
-		t.name, t.bfloat16 = "BF16"+t.name, true
-		if err := write("gemm_bf16_"+t.file, t, (*generator).block, (*generator).normalize); err != nil {
-			fmt.Fprintf(os.Stderr, "%s: %v\n", t.name, err)
-			os.Exit(1)
-		}
+	for _, t := range []tier{avx2, avx512} {
+		write("gemm_"+t.file, t, func(g *generator) {
+			g.products(plain)
+			g.normalize(plain)
+			g.transposeWords()
+			g.copyRows()
+			g.peak(plain)
+		})
+		write("gemm_bf16_"+t.file, t, func(g *generator) {
+			g.products(paired, rounded)
+			g.normalize(rounded)
+			g.widenTransposed()
+			g.widenRows()
+			g.narrowRows()
+		})
+	}
+	t := avx512
+	t.name = "AVX512BF16"
+	write("gemm_avx512bf16", t, func(g *generator) {
+		g.products(dotted, dottedRounded)
+		g.normalize(dottedRounded)
+		g.transposePairs()
+		g.pairTransposed()
+		g.pairRows()
+		g.unpairRows()
+		g.peak(dotted)
+	})
+}
+
+func write(name string, t tier, generate func(*generator)) {
+	if err := tryWrite(name, t, generate); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		os.Exit(1)
 	}
 }
 
-func write(name string, t tier, functions ...func(*generator)) error {
+func tryWrite(name string, t tier, generate func(*generator)) error {
 	g := &generator{Context: build.NewContext(), tier: t}
 	g.ConstraintExpr("!purego")
-	for _, function := range functions {
-		function(g)
-	}
+	generate(g)
 	file, err := g.Result()
 	if err != nil {
 		return err
@@ -47,7 +68,7 @@ func write(name string, t tier, functions ...func(*generator)) error {
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile("../"+name+suffix, text, 0o666); err != nil {
+		if err := os.WriteFile("../"+name+suffix, encodeDots(text), 0o666); err != nil {
 			return err
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/mmcloughlin/avo/operand"
 )
 
-// transpose makes the transposition of one block.
-func (g *generator) transpose() {
+// transposeWords makes the transposition of one block of 32-bit words.
+func (g *generator) transposeWords() {
 	name := "TransposeBlock" + g.name
 	g.function(name, "(dst *float32, dStride int, src *float32, sStride int)", fmt.Sprintf(`
 %[1]s transposes a block of %[2]dx%[2]d elsewhere.
@@ -17,51 +17,78 @@ func (g *generator) transpose() {
 			dst[j*dStride+i] = src[i*sStride+j]
 		}
 	}`, name, g.width))
-	dst, dStride := g.arg("dst"), g.stride("dStride")
-	src, sStride := g.arg("src"), g.stride("sStride")
-	for range g.width / 8 {
-		out := g.copyOf(dst)
-		for j := 0; j < g.width; j += 8 {
-			in := g.copyOf(src)
-			var y []vec
-			for i := range 8 {
-				row := g.YMM()
-				g.VMOVUPS(at(in, j), row)
-				y = append(y, row)
-				if i < 7 {
-					g.ADDQ(sStride, in)
-				}
-			}
-			for _, row := range g.transpose8(y) {
-				g.VMOVUPS(row, at(out, 0))
-				g.ADDQ(dStride, out)
-			}
+	dst, dStride := g.arg("dst"), g.stride("dStride", 4)
+	src, sStride := g.arg("src"), g.stride("sStride", 4)
+	g.transposition(g.width, dst, src, sStride, func(to gp, words []vec) {
+		for _, row := range words {
+			g.VMOVUPS(row, at(to, 0))
+			g.ADDQ(dStride, to)
 		}
-		g.advance(dst, 32)
-		for range 8 {
-			g.ADDQ(sStride, src)
+	})
+	g.end()
+}
+
+// transposePairs makes the transposition of one block of pairs of rows.
+func (g *generator) transposePairs() {
+	name := "TransposePairs" + g.name
+	g.function(name, "(dst *float32, dStride int, src *float32, sStride int)", fmt.Sprintf(`
+%[1]s transposes a block of %[2]dx%[2]d bf16 numbers that are kept in pairs of
+rows, the first in the low half. Strides are from one pair of rows to the next.
+
+	for i := range %[2]d {
+		for j := range %[2]d {
+			setNumber(&dst[j/2*dStride+i], j%%2, number(src[i/2*sStride+j], i%%2))
+		}
+	}`, name, g.width))
+	dst, dStride := g.arg("dst"), g.stride("dStride", 4)
+	src, sStride := g.arg("src"), g.stride("sStride", 4)
+	for j := 0; j < g.width; j += g.lanes {
+		words := g.transpose16(src, sStride, [4]int{0, 1, 8, 9}, 2, j)
+		for w := 0; w < len(words); w += 2 {
+			low, high := g.vec(), g.vec()
+			g.VPUNPCKLWD(words[w+1], words[w], low)
+			g.VPUNPCKHWD(words[w+1], words[w], high)
+			g.VMOVUPS(low, at(dst, 0))
+			g.VMOVUPS(high, at(dst, g.lanes))
+			g.ADDQ(dStride, dst)
 		}
 	}
 	g.end()
 }
 
-// transpose8 transposes 8 registers of 8 floats.
-func (g *generator) transpose8(y []vec) []vec {
-	pairs := make([]vec, 8)
-	for i := 0; i < 8; i += 2 {
-		pairs[i], pairs[i+1] = g.YMM(), g.YMM()
-		g.VUNPCKLPS(y[i+1], y[i], pairs[i])
-		g.VUNPCKHPS(y[i+1], y[i], pairs[i+1])
-	}
-	quads := make([]vec, 8)
-	for i := 0; i < 8; i += 4 {
-		for h := range 2 {
-			low, high := g.YMM(), g.YMM()
-			g.VUNPCKLPD(pairs[i+2+h], pairs[i+h], low)
-			g.VUNPCKHPD(pairs[i+2+h], pairs[i+h], high)
-			quads[i+2*h], quads[i+2*h+1] = low, high
+// transposition transposes words of rows, as many as a strip is wide: store gets those
+// of a vector's rows and lanes at a time, and moves to.
+func (g *generator) transposition(columns int, dst, src, sStride gp, store func(to gp, words []vec)) {
+	for lane := 0; lane < g.width; lane += g.lanes {
+		to := g.copyOf(dst)
+		for j := 0; j < columns; j += g.lanes {
+			if g.lanes == 16 {
+				store(to, g.transpose16(src, sStride, [4]int{0, 1, 2, 3}, 4, j))
+			} else {
+				store(to, g.transpose8(src, sStride, j))
+			}
+		}
+		if lane+g.lanes < g.width {
+			g.advance(dst, 4*g.lanes)
+			for range g.lanes {
+				g.ADDQ(sStride, src)
+			}
 		}
 	}
+}
+
+// transpose8 transposes 8 rows of 8 words.
+func (g *generator) transpose8(src, sStride gp, column int) []vec {
+	in := g.copyOf(src)
+	y := make([]vec, 8)
+	for i := range y {
+		y[i] = g.YMM()
+		g.VMOVUPS(at(in, column), y[i])
+		if i < 7 {
+			g.ADDQ(sStride, in)
+		}
+	}
+	quads := g.quads(y)
 	rows := make([]vec, 8)
 	for i := range 4 {
 		rows[i], rows[i+4] = g.YMM(), g.YMM()
@@ -71,63 +98,157 @@ func (g *generator) transpose8(y []vec) []vec {
 	return rows
 }
 
-// rows makes the copy of rows as wide as a strip.
-func (g *generator) rows() {
-	name := "CopyRows" + g.name
-	g.function(name, "(rows int, dst *float32, dStride int, src *float32, sStride int)", fmt.Sprintf(`
-%[1]s copies rows of %[2]d elements.
+// transpose16 transposes 16 rows of 16 words. Loads put a quarter of four rows into a
+// register, so that the transposition is one within quarters: those of rows q, q+step, …
+// for each q of first.
+func (g *generator) transpose16(src, sStride gp, first [4]int, step, column int) []vec {
+	base, triple := make([]gp, 4), g.GP64()
+	g.LEAQ(mem{Base: sStride, Index: sStride, Scale: 2}, triple)
+	for i := range base {
+		base[i] = g.copyOf(src)
+		if i < 3 {
+			src = g.GP64()
+			g.LEAQ(mem{Base: base[i], Index: sStride, Scale: 4}, src)
+		}
+	}
+	chunk := func(row, quarter int) mem {
+		m := mem{Base: base[row/4], Disp: 4*column + 16*quarter}
+		switch row % 4 {
+		case 1:
+			m.Index, m.Scale = sStride, 1
+		case 2:
+			m.Index, m.Scale = sStride, 2
+		case 3:
+			m.Index, m.Scale = triple, 1
+		}
+		return m
+	}
+	for row := range 16 { // what the block beside this one needs
+		g.PREFETCHT0(chunk(row, 4*g.width/16))
+	}
+	words := []vec{}
+	for quarter := range 4 {
+		y := make([]vec, 4)
+		for i, row := range first {
+			y[i] = g.ZMM()
+			g.VBROADCASTF32X4(chunk(row, quarter), y[i])
+			for lane := 1; lane < 4; lane++ {
+				g.VINSERTF32X4(operand.U8(lane), chunk(row+lane*step, quarter), y[i], y[i])
+			}
+		}
+		words = append(words, g.quads(y)...)
+	}
+	return words
+}
 
-	for i := range rows {
-		for j := range %[2]d {
-			dst[i*dStride+j] = src[i*sStride+j]
+// quads transposes 4x4 words in each quarter of each four registers.
+func (g *generator) quads(y []vec) []vec {
+	pairs := make([]vec, len(y))
+	for i := 0; i < len(y); i += 2 {
+		pairs[i], pairs[i+1] = g.vec(), g.vec()
+		g.VUNPCKLPS(y[i+1], y[i], pairs[i])
+		g.VUNPCKHPS(y[i+1], y[i], pairs[i+1])
+	}
+	quads := make([]vec, len(y))
+	for i := 0; i < len(y); i += 4 {
+		for h := range 2 {
+			low, high := g.vec(), g.vec()
+			g.VUNPCKLPD(pairs[i+2+h], pairs[i+h], low)
+			g.VUNPCKHPD(pairs[i+2+h], pairs[i+h], high)
+			quads[i+2*h], quads[i+2*h+1] = low, high
 		}
-	}`, name, g.width))
+	}
+	return quads
+}
+
+// rows makes a copy of rows as wide as a strip.
+func (g *generator) rows(name, signature, loop string, dBytes, sBytes int, row func(dst, src gp)) {
+	name += g.name
+	g.function(name, "(rows int, "+signature+")", fmt.Sprintf(loop, name, g.width))
 	rows := g.arg("rows")
-	dst, dStride := g.arg("dst"), g.stride("dStride")
-	src, sStride := g.arg("src"), g.stride("sStride")
+	dst, dStride := g.arg("dst"), g.stride("dStride", dBytes)
+	src, sStride := g.arg("src"), g.stride("sStride", sBytes)
 	g.loop(rows, 1, func() {
-		for j := 0; j < g.width; j += g.lanes {
-			y := g.vec()
-			g.VMOVUPS(at(src, j), y)
-			g.VMOVUPS(y, at(dst, j))
+		for at := 0; at < g.width*sBytes; at += 64 {
+			g.PREFETCHT0(mem{Base: src, Index: sStride, Scale: 8, Disp: at})
 		}
+		row(dst, src)
 		g.ADDQ(sStride, src)
 		g.ADDQ(dStride, dst)
 	})
 	g.end()
 }
 
+func (g *generator) copyRows() {
+	g.rows("CopyRows", "dst *float32, dStride int, src *float32, sStride int", `
+%[1]s copies rows of %[2]d elements.
+
+	for i := range rows {
+		for j := range %[2]d {
+			dst[i*dStride+j] = src[i*sStride+j]
+		}
+	}`, 4, 4, func(dst, src gp) {
+		for j := 0; j < g.width; j += g.lanes {
+			y := g.vec()
+			g.VMOVUPS(at(src, j), y)
+			g.VMOVUPS(y, at(dst, j))
+		}
+	})
+}
+
 // normalize makes the copy of a block into a strip that divides it by a norm.
-func (g *generator) normalize() {
-	name, rounding := "NormalizeBlock"+g.name, ""
-	if g.bfloat16 {
-		rounding = "\n\t\t\tdst[i*16+j] = bf16.FromFloat32(dst[i*16+j]).Float32()"
+func (g *generator) normalize(c chain) {
+	name := "NormalizeBlock" + c.name + g.name
+	remark, store := "", "dst[i*%[2]d+j] = x"
+	switch {
+	case c.dotted:
+		remark = "\nNumbers are rounded to bf16, and those of two rows make pairs."
+		store = "setNumber(&dst[i/2*%[2]d+j], i%%2, bf16.FromFloat32(x))"
+	case c.rounded:
+		store = "dst[i*%[2]d+j] = bf16.FromFloat32(x).Float32()"
 	}
 	g.function(name, "(dst, src *float32, sStride int, first, second, divisor float32)", fmt.Sprintf(`
-%[1]s scales a block of %[2]dx%[2]d on the way to consecutive memory.
+%[1]s scales a block of %[2]dx%[2]d on the way to consecutive memory.`+remark+`
 
 	for i := range %[2]d {
 		for j := range %[2]d {
-			dst[i*%[2]d+j] = float32(float32(src[i*sStride+j]*first)*second) / divisor%[3]s
+			x := float32(float32(src[i*sStride+j]*first)*second) / divisor
+			`+store+`
 		}
-	}`, name, g.width, rounding))
+	}`, name, g.width))
 	dst := g.arg("dst")
-	src, sStride := g.arg("src"), g.stride("sStride")
+	src, sStride := g.arg("src"), g.stride("sStride", 4)
 	first, second, divisor := g.broadcast("first"), g.broadcast("second"), g.broadcast("divisor")
-	rows := g.GP64()
-	g.MOVQ(operand.I32(g.width), rows)
-	g.loop(rows, 1, func() {
+	r := rounding{}
+	if c.rounded {
+		r = g.rounding()
+	}
+	quotient := func(from mem) vec {
+		y := g.vec()
+		g.VMULPS(from, first, y)
+		g.VMULPS(second, y, y)
+		g.VDIVPS(divisor, y, y)
+		if c.rounded {
+			r.nearest(y)
+		}
+		return y
+	}
+	left, step := g.GP64(), 1
+	g.MOVQ(operand.I32(g.width), left)
+	if c.dotted {
+		step = 2
+	}
+	g.loop(left, step, func() {
 		for j := 0; j < g.width; j += g.lanes {
-			y := g.vec()
-			g.VMULPS(at(src, j), first, y)
-			g.VMULPS(second, y, y)
-			g.VDIVPS(divisor, y, y)
-			if g.bfloat16 {
-				g.round(y)
+			y := quotient(at(src, j))
+			if c.dotted {
+				r.pair(y, quotient(mem{Base: src, Index: sStride, Scale: 1, Disp: 4 * j}))
 			}
 			g.VMOVUPS(y, at(dst, j))
 		}
-		g.ADDQ(sStride, src)
+		for range step {
+			g.ADDQ(sStride, src)
+		}
 		g.advance(dst, 4*g.width)
 	})
 	g.end()

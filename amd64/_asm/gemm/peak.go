@@ -2,13 +2,16 @@ package main
 
 import "fmt"
 
-// peak makes the loop that products are measured against.
-func (g *generator) peak() {
-	const chains = 12
-	name := "PeakFMA" + g.name
+// peaks makes the loops that products are measured against.
+func (g *generator) peak(c chain) {
+	const chains = 14
+	name, what, work := "PeakFMA"+g.name, "fused multiply-adds", chains*g.lanes
+	if c.dotted {
+		name, what, work = "PeakDot"+g.name, "multiply-adds", 2*work
+	}
 	g.function(name, "(n int)", fmt.Sprintf(`
-%[1]s does %[3]d*%[2]d fused multiply-adds n times, as fast as the processor can: what
-the speed of products is compared with.`, name, g.lanes, chains))
+%s does %d %s n times, as fast as the processor can: what the speed of products is
+compared with.`, name, work, what))
 	n, factor := g.arg("n"), g.vec()
 	g.VXORPS(factor, factor, factor)
 	sums := make([]vec, chains)
@@ -18,7 +21,11 @@ the speed of products is compared with.`, name, g.lanes, chains))
 	}
 	g.loop(n, 1, func() {
 		for _, sum := range sums {
-			g.VFMADD231PS(factor, factor, sum)
+			if c.dotted {
+				g.dot(factor, factor, sum)
+			} else {
+				g.VFMADD231PS(factor, factor, sum)
+			}
 		}
 	})
 	g.end()

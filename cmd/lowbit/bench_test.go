@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/lowbit-go/lowbit/kernels"
+	"github.com/stretchr/testify/require"
+)
+
+func TestBench(t *testing.T) {
+	text := succeeds(t, "bench", "--filter", "^(quantize/4bit|syrk_float32/)", "--elements", "1000", "--threads", "1")
+	require.Regexp(t, `(?m)^processor: .*\non 1 threads: copies [\d.]+ GB/s, multiply-adds \S+ GFLOP/s, dot products of bfloat16 \S+ GFLOP/s$`, text)
+	require.Regexp(t, `(?m)^quantize +4bit +\S+ +\[1000\] +1 +[\d.e-]+ ms +[\d.]+ +[\d.]+ +[\d.]+ % +- +-$`, text)
+	require.Regexp(t, `(?m)^syrk_float32 +- +\S+ +\[128,128\] +1 +[\d.e-]+ ms +[\d.]+ +- +- +[\d.]+ +(- |[\d.]+ %)$`, text)
+	require.NotContains(t, text, "dequantize")
+}
+
+func TestBenchJSON(t *testing.T) {
+	object := decode(t, succeeds(t, "bench", "--filter", "^(absmax/|dot/|adamw_8bit/bfloat16_float32)", "--elements", "300", "--reference", "--json"))
+	requireKeys(t, object["machine"], "brand", "threads", "stream_bytes_per_s", "fma_flops", "bf16_dot_flops")
+	want := 0
+	for _, row := range kernels.Table() {
+		if row.Name == "absmax" || row.Name == "dot" || row.Name == "adamw_8bit" && row.Variant == "bfloat16_float32" {
+			for _, impl := range row.Implementations {
+				if impl.Available {
+					want += len((&benchCmd{}).threadCounts())
+				}
+			}
+		}
+	}
+	rows := object["rows"].([]any)
+	require.Len(t, rows, want)
+	for _, r := range rows {
+		requireKeys(t, r, "operation", "variant", "implementation", "method", "dtype", "format", "block", "elements", "shape", "threads",
+			"seconds", "elements_per_s", "streams", "bytes_per_s", "limit_fraction", "flops", "peak_fraction")
+		row := r.(map[string]any)
+		for _, name := range []string{"seconds", "elements_per_s", "bytes_per_s", "limit_fraction"} {
+			require.Positive(t, row[name], "%s of %v", name, row)
+		}
+		require.Nil(t, row["flops"])
+		require.Nil(t, row["peak_fraction"])
+		if row["operation"] == "adamw_8bit" {
+			require.Equal(t, "bfloat16", row["dtype"])
+			require.Equal(t, "dynamic8+dynamic8u", row["format"])
+			require.Equal(t, 256.0, row["block"])
+			require.Equal(t, map[string]any{"read": []any{4.0}, "write": []any{}, "in_place": []any{2.0, 1.0, 1.0}}, row["streams"])
+		}
+	}
+}
+
+func TestBenchMatrices(t *testing.T) {
+	object := decode(t, succeeds(t, "bench", "--filter", "^newton_schulz_float32/", "--threads", "1", "--json"))
+	methods := map[any]bool{}
+	for _, r := range object["rows"].([]any) {
+		row := r.(map[string]any)
+		require.Positive(t, row["flops"])
+		require.Nil(t, row["bytes_per_s"])
+		require.Nil(t, row["limit_fraction"])
+		methods[row["method"]] = true
+	}
+	require.True(t, methods["standard"])
+}
+
+func TestBenchEndsWhenInterrupted(t *testing.T) {
+	for last := range 12 {
+		asked := 0
+		r := lowbitWith(hooked{context.Background(), &asked, func(time int) error {
+			if time > last {
+				return context.Canceled
+			}
+			return nil
+		}}, 64, "bench", "--filter", "^(absmax|gemm_float32)/", "--elements", "100")
+		require.Equal(t, result{exitInterrupted, "", "lowbit: interrupted\n"}, r)
+	}
+}
+
+func TestBillions(t *testing.T) {
+	texts := []string{}
+	for _, n := range []number{unknown, 1234e9, 56.78e9, 1.234e9, 0.0125e9} {
+		texts = append(texts, billions(n))
+	}
+	require.Equal(t, "- 1234 56.8 1.23 0.013", strings.Join(texts, " "))
+}

@@ -1,0 +1,234 @@
+package kernels
+
+import (
+	"errors"
+	"unsafe"
+
+	"github.com/lowbit-go/lowbit/bf16"
+	"github.com/lowbit-go/lowbit/internal/workers"
+)
+
+// AdamWCalls are steps of many parameters that are taken together, again and again, so that
+// a model of small parameters costs little more than one large parameter: each is checked
+// once, and goroutines share the parameters instead of every parameter. The zero value is
+// ready for use.
+type AdamWCalls struct {
+	kinds   []*adamWKind
+	calls   []adamWCall
+	pieces  []adamWPiece
+	workers []*adamWWorker
+}
+
+// adamWCall is a parameter and its step.
+type adamWCall struct {
+	kind                    *adamWKind
+	weights, low, gradients unsafe.Pointer
+	m, v                    unsafe.Pointer // numbers or codes
+	mScales, vScales        unsafe.Pointer
+	n                       int
+	scalars                 *AdamWScalars
+}
+
+// adamWKind is what parameters of the same formats have in common: their tensors, but for
+// the memory.
+type adamWKind struct {
+	tensors AdamWTensors
+	align   int
+	run     AdamWFunc
+}
+
+// adamWPiece is several whole parameters, or a part of one where hi is above 0.
+type adamWPiece struct{ first, last, lo, hi int }
+
+type adamWWorker struct {
+	kind    *adamWKind
+	tensors AdamWTensors
+	counts  Counts
+}
+
+// Len is the number of parameters.
+func (c *AdamWCalls) Len() int { return len(c.calls) }
+
+// Clear forgets all parameters.
+func (c *AdamWCalls) Clear() {
+	clear(c.calls)
+	c.calls, c.pieces = c.calls[:0], c.pieces[:0]
+}
+
+// Add checks a parameter as AdamW does, and makes it one of those that Run steps, by what s
+// is then. No two of them may be the same. A second moment must not be factored: see
+// AdamWFactored.
+func (c *AdamWCalls) Add(t *AdamWTensors, s *AdamWScalars) error {
+	if err := checkAdamW(t); err != nil {
+		return err
+	}
+	if t.V.Factored() || t.First != 0 {
+		return errors.New("adamw: found a part of a parameter or a factored second moment, want a whole parameter and both moments")
+	}
+	c.pieces = c.pieces[:0]
+	c.calls = append(c.calls, adamWCall{
+		kind:    c.kind(t),
+		weights: floatsPointer(&t.Weights), low: pointer(t.Low), gradients: floatsPointer(&t.Gradients),
+		m: momentPointer(&t.M), v: momentPointer(&t.V), mScales: pointer(t.M.Scales), vScales: pointer(t.V.Scales),
+		n: t.Weights.Len(), scalars: s,
+	})
+	return nil
+}
+
+// Holds tells whether parameter i, in the order of Add, has its weights and gradients here.
+func (c *AdamWCalls) Holds(i int, weights, gradients *Floats) bool {
+	call := &c.calls[i]
+	return call.n == weights.Len() && call.n == gradients.Len() &&
+		call.weights == floatsPointer(weights) && sameFormat(weights, &call.kind.tensors.Weights) &&
+		call.gradients == floatsPointer(gradients) && sameFormat(gradients, &call.kind.tensors.Gradients)
+}
+
+func (c *AdamWCalls) kind(t *AdamWTensors) *adamWKind {
+	for _, kind := range c.kinds {
+		if kind.has(t) {
+			return kind
+		}
+	}
+	kind := newAdamWKind(t)
+	c.kinds = append(c.kinds, kind)
+	return kind
+}
+
+// newAdamWKind keeps nobody's slices alive.
+func newAdamWKind(t *AdamWTensors) *adamWKind {
+	k := &adamWKind{tensors: *t, align: randomGroup, run: OpAdamW(t).run}
+	if t.M.Quantized() {
+		k.align = pieceAlign(t.M.Format)
+	}
+	if t.Low != nil {
+		k.tensors.Low = []uint16{}
+	}
+	for _, f := range []*Floats{&k.tensors.Weights, &k.tensors.Gradients, &k.tensors.M.Floats, &k.tensors.V.Floats} {
+		if *f = (Floats{BF16: f.BF16}); f.BF16 != nil {
+			f.BF16 = []bf16.BF16{}
+		}
+	}
+	for _, m := range []*Moment{&k.tensors.M, &k.tensors.V} {
+		m.Codes, m.Scales = nil, nil
+	}
+	return k
+}
+
+// Run steps every parameter that was added, in any order.
+func (c *AdamWCalls) Run(limit ...Threads) (counts Counts) {
+	if len(c.pieces) == 0 {
+		c.divide()
+	}
+	atOnce := min(threads(limit), len(c.pieces))
+	for len(c.workers) < atOnce {
+		c.workers = append(c.workers, new(adamWWorker))
+	}
+	workers.Run(atOnce, len(c.pieces), c)
+	for _, w := range c.workers {
+		counts.Add(w.counts)
+		w.counts = Counts{}
+	}
+	return counts
+}
+
+// divide makes pieces of some pieceElements.
+func (c *AdamWCalls) divide() {
+	first, elements := 0, 0
+	whole := func(last int) {
+		if first < last {
+			c.pieces = append(c.pieces, adamWPiece{first: first, last: last})
+		}
+		first, elements = last, 0
+	}
+	for i := range c.calls {
+		call := &c.calls[i]
+		if call.n > pieceElements {
+			whole(i)
+			size := max(pieceElements/call.kind.align, 1) * call.kind.align
+			for lo := 0; lo < call.n; lo += min(size, call.n-lo) {
+				c.pieces = append(c.pieces, adamWPiece{i, i + 1, lo, lo + min(size, call.n-lo)})
+			}
+			first = i + 1
+			continue
+		}
+		if elements += call.n; elements >= pieceElements {
+			whole(i + 1)
+		}
+	}
+	whole(len(c.calls))
+}
+
+// Do does one piece.
+func (c *AdamWCalls) Do(worker, piece int) {
+	w, p := c.workers[worker], c.pieces[piece]
+	for i := p.first; i < p.last; i++ {
+		call := &c.calls[i]
+		if call.n == 0 {
+			continue
+		}
+		if w.kind != call.kind {
+			w.kind, w.tensors = call.kind, call.kind.tensors
+		}
+		call.fill(&w.tensors)
+		if p.hi > 0 {
+			w.counts.Add(call.kind.run(w.tensors.Slice(p.lo, p.hi), call.scalars))
+		} else {
+			w.counts.Add(call.kind.run(w.tensors, call.scalars))
+		}
+	}
+}
+
+// fill puts the parameter's memory into tensors of its kind.
+func (call *adamWCall) fill(t *AdamWTensors) {
+	n := call.n
+	fillFloats(&t.Weights, call.weights, n)
+	fillFloats(&t.Gradients, call.gradients, n)
+	if t.Low != nil {
+		t.Low = unsafe.Slice((*uint16)(call.low), n)
+	}
+	fillMoment(&t.M, call.m, call.mScales, n)
+	fillMoment(&t.V, call.v, call.vScales, n)
+}
+
+func fillFloats(f *Floats, memory unsafe.Pointer, n int) {
+	if f.BF16 != nil {
+		f.BF16 = unsafe.Slice((*bf16.BF16)(memory), n)
+	} else {
+		f.F32 = unsafe.Slice((*float32)(memory), n)
+	}
+}
+
+func fillMoment(m *Moment, memory, scales unsafe.Pointer, n int) {
+	if !m.Quantized() {
+		fillFloats(&m.Floats, memory, n)
+		return
+	}
+	m.Codes = unsafe.Slice((*uint8)(memory), m.Format.CodeBytes(n))
+	m.Scales = unsafe.Slice((*float32)(scales), m.Format.Scales(n))
+}
+
+// has tells whether t is of this kind.
+func (k *adamWKind) has(t *AdamWTensors) bool {
+	o := &k.tensors
+	return sameFormat(&o.Weights, &t.Weights) && sameFormat(&o.Gradients, &t.Gradients) && (o.Low != nil) == (t.Low != nil) &&
+		sameFormat(&o.M.Floats, &t.M.Floats) && sameFormat(&o.V.Floats, &t.V.Floats) &&
+		o.M.Format == t.M.Format && o.V.Format == t.V.Format
+}
+
+func sameFormat(a, b *Floats) bool { return (a.BF16 != nil) == (b.BF16 != nil) }
+
+func pointer[T any](s []T) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(s)) }
+
+func floatsPointer(f *Floats) unsafe.Pointer {
+	if f.BF16 != nil {
+		return pointer(f.BF16)
+	}
+	return pointer(f.F32)
+}
+
+func momentPointer(m *Moment) unsafe.Pointer {
+	if m.Quantized() {
+		return pointer(m.Codes)
+	}
+	return floatsPointer(&m.Floats)
+}
