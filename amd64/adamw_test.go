@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"github.com/lowbit-go/lowbit/amd64"
+	"github.com/lowbit-go/lowbit/bf16"
+	"github.com/lowbit-go/lowbit/internal/cpufeature"
 	"github.com/lowbit-go/lowbit/internal/cpufeature/cputest"
 	"github.com/lowbit-go/lowbit/internal/testmem"
 	"github.com/lowbit-go/lowbit/kernels/reference"
@@ -62,7 +64,7 @@ func bits16(f reference.Floats) []uint16 {
 
 func set(f reference.Floats, i int, x float32) {
 	if f.BF16 != nil {
-		amd64.RoundAVX2(bits16(f)[i:i+1], []float32{x})
+		f.BF16[i] = bf16.FromFloat32(x)
 	} else {
 		f.F32[i] = x
 	}
@@ -119,74 +121,92 @@ func gradientScale(rng *rand.Rand) float64 {
 }
 
 type elementStep struct {
+	needs                       cpufeature.Set
 	moments, weights, gradients bool // whether in bf16
 	step                        func(t *reference.AdamWTensors, s *reference.AdamWScalars) int
 }
 
 var elementSteps = []elementStep{
-	{false, false, false, func(t *reference.AdamWTensors, s *reference.AdamWScalars) int {
-		return amd64.AdamWF32WF32GF32AVX2(t.Weights.F32, t.Gradients.F32, t.M.F32, t.V.F32, scalarsOf(s), s.Nesterov, s.SkipNonFinite)
-	}},
-	{false, true, true, func(t *reference.AdamWTensors, s *reference.AdamWScalars) int {
-		return amd64.AdamWF32WBF16GBF16AVX2(bits16(t.Weights), bits16(t.Gradients), t.M.F32, t.V.F32, scalarsOf(s), s.Nesterov, s.SkipNonFinite)
-	}},
-	{false, true, false, func(t *reference.AdamWTensors, s *reference.AdamWScalars) int {
-		return amd64.AdamWF32WBF16GF32AVX2(bits16(t.Weights), t.Gradients.F32, t.M.F32, t.V.F32, scalarsOf(s), s.Nesterov, s.SkipNonFinite)
-	}},
-	{false, false, true, func(t *reference.AdamWTensors, s *reference.AdamWScalars) int {
-		return amd64.AdamWF32WF32GBF16AVX2(t.Weights.F32, bits16(t.Gradients), t.M.F32, t.V.F32, scalarsOf(s), s.Nesterov, s.SkipNonFinite)
-	}},
-	{true, false, false, func(t *reference.AdamWTensors, s *reference.AdamWScalars) int {
-		return amd64.AdamWBF16WF32GF32AVX2(t.Weights.F32, t.Gradients.F32, bits16(t.M.Floats), bits16(t.V.Floats), scalarsOf(s), s.Nesterov, s.SkipNonFinite)
-	}},
-	{true, true, true, func(t *reference.AdamWTensors, s *reference.AdamWScalars) int {
-		return amd64.AdamWBF16WBF16GBF16AVX2(bits16(t.Weights), bits16(t.Gradients), bits16(t.M.Floats), bits16(t.V.Floats), scalarsOf(s), s.Nesterov, s.SkipNonFinite)
-	}},
-	{true, true, false, func(t *reference.AdamWTensors, s *reference.AdamWScalars) int {
-		return amd64.AdamWBF16WBF16GF32AVX2(bits16(t.Weights), t.Gradients.F32, bits16(t.M.Floats), bits16(t.V.Floats), scalarsOf(s), s.Nesterov, s.SkipNonFinite)
-	}},
-	{true, false, true, func(t *reference.AdamWTensors, s *reference.AdamWScalars) int {
-		return amd64.AdamWBF16WF32GBF16AVX2(t.Weights.F32, bits16(t.Gradients), bits16(t.M.Floats), bits16(t.V.Floats), scalarsOf(s), s.Nesterov, s.SkipNonFinite)
-	}},
+	elements(avx2, amd64.AdamWF32WF32GF32AVX2),
+	elements(avx2, amd64.AdamWF32WBF16GBF16AVX2),
+	elements(avx2, amd64.AdamWF32WBF16GF32AVX2),
+	elements(avx2, amd64.AdamWF32WF32GBF16AVX2),
+	elements(avx2, amd64.AdamWBF16WF32GF32AVX2),
+	elements(avx2, amd64.AdamWBF16WBF16GBF16AVX2),
+	elements(avx2, amd64.AdamWBF16WBF16GF32AVX2),
+	elements(avx2, amd64.AdamWBF16WF32GBF16AVX2),
+	elements(cpufeature.AVX512, amd64.AdamWF32WF32GF32AVX512),
+	elements(cpufeature.AVX512, amd64.AdamWF32WBF16GBF16AVX512),
+	elements(cpufeature.AVX512, amd64.AdamWF32WBF16GF32AVX512),
+	elements(cpufeature.AVX512, amd64.AdamWF32WF32GBF16AVX512),
+	elements(cpufeature.AVX512, amd64.AdamWBF16WF32GF32AVX512),
+	elements(cpufeature.AVX512, amd64.AdamWBF16WBF16GBF16AVX512),
+	elements(cpufeature.AVX512, amd64.AdamWBF16WBF16GF32AVX512),
+	elements(cpufeature.AVX512, amd64.AdamWBF16WF32GBF16AVX512),
+}
+
+// element is a float32 or the bits of a bf16.
+type element interface{ float32 | uint16 }
+
+func isBF16[T element]() bool { return unsafe.Sizeof(*new(T)) == 2 }
+
+// view is the vector's memory.
+func view[T element](f reference.Floats) []T {
+	if f.BF16 != nil {
+		return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(f.BF16))), len(f.BF16))
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(f.F32))), len(f.F32))
+}
+
+func elements[W, G, M element](needs cpufeature.Set, f func(w []W, g []G, m, v []M, s *[11]float32, nesterov, skip bool) int) elementStep {
+	return elementStep{needs, isBF16[M](), isBF16[W](), isBF16[G](), func(t *reference.AdamWTensors, s *reference.AdamWScalars) int {
+		return f(view[W](t.Weights), view[G](t.Gradients), view[M](t.M.Floats), view[M](t.V.Floats), scalarsOf(s), s.Nesterov, s.SkipNonFinite)
+	}}
 }
 
 func (e elementStep) String() string {
 	name := map[bool]string{false: "float32", true: "bfloat16"}
-	return fmt.Sprintf("moments %s, weights %s, gradients %s", name[e.moments], name[e.weights], name[e.gradients])
+	return fmt.Sprintf("%v, moments %s, weights %s, gradients %s", e.needs, name[e.moments], name[e.weights], name[e.gradients])
 }
 
 func TestAdamW(t *testing.T) {
-	cputest.Need(t, avx2)
-	rng := rand.New(rand.NewPCG(7, 1))
 	for _, e := range elementSteps {
-		const capacity = 600
-		w, g := newFloats(t, e.weights, capacity), newFloats(t, e.gradients, capacity)
-		m, v := newFloats(t, e.moments, capacity), newFloats(t, e.moments, capacity)
-		for trial := range trials(400, 100_000) {
-			n := lengths[trial%len(lengths)] * (1 + rng.IntN(2))
-			a := reference.AdamWTensors{Weights: w.place(n, trial%places), Gradients: g.place(n, (trial+3)%places)}
-			a.M.Floats, a.V.Floats = m.place(n, (trial+7)%places), v.place(n, (trial+11)%places)
-			scale := gradientScale(rng)
-			for i := range n {
-				set(a.Weights, i, gradient(rng, 1, trial%3 == 0))
-				set(a.Gradients, i, gradient(rng, scale, trial%3 == 1))
-				set(a.M.Floats, i, gradient(rng, scale, false))
-				set(a.V.Floats, i, float32(math.Abs(float64(gradient(rng, scale*scale, trial%3 == 2)))))
-			}
-			want := reference.AdamWTensors{Weights: clone(a.Weights), Gradients: clone(a.Gradients)}
-			want.M.Floats, want.V.Floats = clone(a.M.Floats), clone(a.V.Floats)
-			s := hyper(rng)
-			counts := reference.AdamW(want, &s)
-			if got := e.step(&a, &s); got != int(counts.NonFinite) {
-				t.Fatalf("%v: %d not finite of %d, want %d", e, got, n, counts.NonFinite)
-			}
-			sameFloats(t, fmt.Sprint(e, ", w"), a.Weights, want.Weights)
-			sameFloats(t, fmt.Sprint(e, ", g"), a.Gradients, want.Gradients)
-			sameFloats(t, fmt.Sprint(e, ", m"), a.M.Floats, want.M.Floats)
-			sameFloats(t, fmt.Sprint(e, ", v"), a.V.Floats, want.V.Floats)
-			for _, f := range []floats{w, g, m, v} {
-				f.check()
-			}
+		t.Run(e.String(), func(t *testing.T) {
+			cputest.Need(t, e.needs)
+			testAdamW(t, e)
+		})
+	}
+}
+
+func testAdamW(t *testing.T, e elementStep) {
+	rng := rand.New(rand.NewPCG(7, 1))
+	const capacity = 600
+	w, g := newFloats(t, e.weights, capacity), newFloats(t, e.gradients, capacity)
+	m, v := newFloats(t, e.moments, capacity), newFloats(t, e.moments, capacity)
+	for trial := range trials(400, 100_000) {
+		n := lengths[trial%len(lengths)] * (1 + rng.IntN(2))
+		a := reference.AdamWTensors{Weights: w.place(n, trial%places), Gradients: g.place(n, (trial+3)%places)}
+		a.M.Floats, a.V.Floats = m.place(n, (trial+7)%places), v.place(n, (trial+11)%places)
+		scale := gradientScale(rng)
+		for i := range n {
+			set(a.Weights, i, gradient(rng, 1, trial%3 == 0))
+			set(a.Gradients, i, gradient(rng, scale, trial%3 == 1))
+			set(a.M.Floats, i, gradient(rng, scale, false))
+			set(a.V.Floats, i, float32(math.Abs(float64(gradient(rng, scale*scale, trial%3 == 2)))))
+		}
+		want := reference.AdamWTensors{Weights: clone(a.Weights), Gradients: clone(a.Gradients)}
+		want.M.Floats, want.V.Floats = clone(a.M.Floats), clone(a.V.Floats)
+		s := hyper(rng)
+		counts := reference.AdamW(want, &s)
+		if got := e.step(&a, &s); got != int(counts.NonFinite) {
+			t.Fatalf("%v: %d not finite of %d, want %d", e, got, n, counts.NonFinite)
+		}
+		sameFloats(t, fmt.Sprint(e, ", w"), a.Weights, want.Weights)
+		sameFloats(t, fmt.Sprint(e, ", g"), a.Gradients, want.Gradients)
+		sameFloats(t, fmt.Sprint(e, ", m"), a.M.Floats, want.M.Floats)
+		sameFloats(t, fmt.Sprint(e, ", v"), a.V.Floats, want.V.Floats)
+		for _, f := range []floats{w, g, m, v} {
+			f.check()
 		}
 	}
 }

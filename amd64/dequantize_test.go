@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/lowbit/amd64"
+	"github.com/lowbit-go/lowbit/internal/cpufeature"
 	"github.com/lowbit-go/lowbit/internal/cpufeature/cputest"
 	"github.com/lowbit-go/lowbit/internal/testmem"
 	"github.com/lowbit-go/lowbit/kernels/reference"
@@ -36,8 +37,34 @@ func checkSame(t *testing.T, what string, f reference.Format, got, want []float3
 	}
 }
 
+type dequantizer struct {
+	name       string
+	needs      cpufeature.Set
+	dequantize func(dst []float32, codes []uint8, scales []float32, block int, table *[256]float32)
+}
+
+var dequantizers = []dequantizer{
+	{"avx2", avx2, amd64.DequantizeAVX2},
+	{"avx512vbmi", avx512vbmi, func(dst []float32, codes []uint8, scales []float32, block int, table *[256]float32) {
+		amd64.DequantizeAVX512VBMI(dst, codes, scales, block, table, false)
+	}},
+	{"avx512vbmi-stream", avx512vbmi, func(dst []float32, codes []uint8, scales []float32, block int, table *[256]float32) {
+		amd64.DequantizeAVX512VBMI(dst, codes, scales, block, table, true)
+	}},
+}
+
+const avx512vbmi = cpufeature.AVX512 | cpufeature.VBMI
+
 func TestDequantize(t *testing.T) {
-	cputest.Need(t, avx2)
+	for _, d := range dequantizers {
+		t.Run(d.name, func(t *testing.T) {
+			cputest.Need(t, d.needs)
+			d.test(t)
+		})
+	}
+}
+
+func (d dequantizer) test(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 1))
 	values, codes, scales := testmem.New[float32](t, 5000), testmem.New[uint8](t, 5000), testmem.New[float32](t, 5000)
 	for _, book := range books8 {
@@ -52,7 +79,7 @@ func TestDequantize(t *testing.T) {
 					for i := range scales {
 						scales[i] = hardScale(rng)
 					}
-					amd64.DequantizeAVX2(dst, codes, scales, f.Block, book.Table())
+					d.dequantize(dst, codes, scales, f.Block, book.Table())
 					reference.Dequantize(want, codes, scales, f)
 					checkSame(t, "dequantize", f, dst, want)
 				})
@@ -67,10 +94,12 @@ func BenchmarkDequantize(b *testing.B) {
 		for i := range codes {
 			codes[i] = uint8(i * 40503 >> 8)
 		}
-		for _, block := range []int{128, 256} {
-			n.run(b, strconv.Itoa(block), func(lo, hi int) {
-				amd64.DequantizeAVX2(x[lo:hi], codes[lo:hi], scales[:(hi-lo)/block], block, books8[0].Table())
-			})
+		for _, d := range dequantizers {
+			for _, block := range []int{128, 256} {
+				n.run(b, d.name+"/"+strconv.Itoa(block), func(lo, hi int) {
+					d.dequantize(x[lo:hi], codes[lo:hi], scales[:(hi-lo)/block], block, books8[0].Table())
+				})
+			}
 		}
 	}
 }

@@ -9,7 +9,8 @@ package amd64
 // written.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
-// call to resume. c may be nil, or d itself. A call of k = 1024 takes about 5 µs.
+// call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
+// d, is brought into the cache. A call of k = 1024 takes about 5 µs.
 //
 //	for i := range rows {
 //		for j := range 16 {
@@ -33,14 +34,15 @@ package amd64
 //	}
 //
 //go:noescape
-func GemmBlockAVX2(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
+func GemmBlockAVX2(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 
 // GemmCornerAVX2 multiplies k rows of two strips of 16 columns, a transposed by b, into a
 // block of 16 columns. The block is one on the diagonal of a symmetric product, of which the
 // lower left quarter is not computed.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
-// call to resume. c may be nil, or d itself. A call of k = 1024 takes about 5 µs.
+// call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
+// d, is brought into the cache. A call of k = 1024 takes about 5 µs.
 //
 //	for i := range 16 {
 //		for j := range 16 {
@@ -67,7 +69,7 @@ func GemmBlockAVX2(rows int, k int, a *float32, b *float32, acc *float32, resume
 //	}
 //
 //go:noescape
-func GemmCornerAVX2(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
+func GemmCornerAVX2(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 
 // NormalizeBlockAVX2 scales a block of 16x16 on the way to consecutive memory.
 //

@@ -9,7 +9,8 @@ package amd64
 // written.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
-// call to resume. c may be nil, or d itself. A call of k = 1024 takes about 10 µs.
+// call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
+// d, is brought into the cache. A call of k = 1024 takes about 10 µs.
 //
 //	for i := range rows {
 //		for j := range 32 {
@@ -33,14 +34,15 @@ package amd64
 //	}
 //
 //go:noescape
-func GemmBlockAVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
+func GemmBlockAVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 
 // GemmCornerAVX512 multiplies k rows of two strips of 32 columns, a transposed by b, into a
 // block of 32 columns. The block is one on the diagonal of a symmetric product, of which the
 // lower left quarter is not computed.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
-// call to resume. c may be nil, or d itself. A call of k = 1024 takes about 10 µs.
+// call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
+// d, is brought into the cache. A call of k = 1024 takes about 10 µs.
 //
 //	for i := range 32 {
 //		for j := range 32 {
@@ -67,7 +69,7 @@ func GemmBlockAVX512(rows int, k int, a *float32, b *float32, acc *float32, resu
 //	}
 //
 //go:noescape
-func GemmCornerAVX512(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
+func GemmCornerAVX512(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 
 // NormalizeBlockAVX512 scales a block of 32x32 on the way to consecutive memory.
 //

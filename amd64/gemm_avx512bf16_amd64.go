@@ -9,7 +9,8 @@ package amd64
 // written.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
-// call to resume. c may be nil, or d itself. A call of k = 1024 takes about 43 µs.
+// call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
+// d, is brought into the cache. A call of k = 1024 takes about 43 µs.
 // The elements of strips are pairs of bf16 numbers, of rows 2l and 2l+1, the first in the low
 // half.
 //
@@ -35,14 +36,15 @@ package amd64
 //	}
 //
 //go:noescape
-func GemmBlockPairsAVX512BF16(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
+func GemmBlockPairsAVX512BF16(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 
 // GemmCornerPairsAVX512BF16 multiplies k rows of two strips of 32 columns, a transposed by b, into a
 // block of 32 columns. The block is one on the diagonal of a symmetric product, of which the
 // lower left quarter is not computed.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
-// call to resume. c may be nil, or d itself. A call of k = 1024 takes about 43 µs.
+// call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
+// d, is brought into the cache. A call of k = 1024 takes about 43 µs.
 // The elements of strips are pairs of bf16 numbers, of rows 2l and 2l+1, the first in the low
 // half.
 //
@@ -71,14 +73,15 @@ func GemmBlockPairsAVX512BF16(rows int, k int, a *float32, b *float32, acc *floa
 //	}
 //
 //go:noescape
-func GemmCornerPairsAVX512BF16(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
+func GemmCornerPairsAVX512BF16(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 
 // GemmBlockBF16AVX512BF16 multiplies k rows of two strips of 32 columns, a transposed by b, into a
 // block of 32 columns. Rows are worked on in parts of [12 10 10]: those of a part begun are all
 // written.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
-// call to resume. c may be nil, or d itself. A call of k = 1024 takes about 43 µs.
+// call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
+// d, is brought into the cache. A call of k = 1024 takes about 43 µs.
 // The elements of strips are pairs of bf16 numbers, of rows 2l and 2l+1, the first in the low
 // half. So are those of c and d: strides are from one pair of rows to the next.
 //
@@ -104,14 +107,15 @@ func GemmCornerPairsAVX512BF16(k int, a *float32, b *float32, acc *float32, resu
 //	}
 //
 //go:noescape
-func GemmBlockBF16AVX512BF16(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
+func GemmBlockBF16AVX512BF16(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 
 // GemmCornerBF16AVX512BF16 multiplies k rows of two strips of 32 columns, a transposed by b, into a
 // block of 32 columns. The block is one on the diagonal of a symmetric product, of which the
 // lower left quarter is not computed.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
-// call to resume. c may be nil, or d itself. A call of k = 1024 takes about 43 µs.
+// call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
+// d, is brought into the cache. A call of k = 1024 takes about 43 µs.
 // The elements of strips are pairs of bf16 numbers, of rows 2l and 2l+1, the first in the low
 // half. So are those of c and d: strides are from one pair of rows to the next.
 //
@@ -140,7 +144,7 @@ func GemmBlockBF16AVX512BF16(rows int, k int, a *float32, b *float32, acc *float
 //	}
 //
 //go:noescape
-func GemmCornerBF16AVX512BF16(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
+func GemmCornerBF16AVX512BF16(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 
 // NormalizeBlockBF16AVX512BF16 scales a block of 32x32 on the way to consecutive memory.
 // Numbers are rounded to bf16, and those of two rows make pairs.

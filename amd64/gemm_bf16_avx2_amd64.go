@@ -9,7 +9,8 @@ package amd64
 // written.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
-// call to resume. c may be nil, or d itself. A call of k = 1024 takes about 5 µs.
+// call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
+// d, is brought into the cache. A call of k = 1024 takes about 5 µs.
 // Pairs of products are added as VDPBF16PS does, which is not in the loop: the odd one first,
 // with subnormal operands and sums flushed to zero.
 //
@@ -35,14 +36,15 @@ package amd64
 //	}
 //
 //go:noescape
-func GemmBlockPairsAVX2(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
+func GemmBlockPairsAVX2(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 
 // GemmCornerPairsAVX2 multiplies k rows of two strips of 16 columns, a transposed by b, into a
 // block of 16 columns. The block is one on the diagonal of a symmetric product, of which the
 // lower left quarter is not computed.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
-// call to resume. c may be nil, or d itself. A call of k = 1024 takes about 5 µs.
+// call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
+// d, is brought into the cache. A call of k = 1024 takes about 5 µs.
 // Pairs of products are added as VDPBF16PS does, which is not in the loop: the odd one first,
 // with subnormal operands and sums flushed to zero.
 //
@@ -71,14 +73,15 @@ func GemmBlockPairsAVX2(rows int, k int, a *float32, b *float32, acc *float32, r
 //	}
 //
 //go:noescape
-func GemmCornerPairsAVX2(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
+func GemmCornerPairsAVX2(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 
 // GemmBlockBF16AVX2 multiplies k rows of two strips of 16 columns, a transposed by b, into a
 // block of 16 columns. Rows are worked on in parts of [6 5 5]: those of a part begun are all
 // written.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
-// call to resume. c may be nil, or d itself. A call of k = 1024 takes about 5 µs.
+// call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
+// d, is brought into the cache. A call of k = 1024 takes about 5 µs.
 // Pairs of products are added as VDPBF16PS does, which is not in the loop: the odd one first,
 // with subnormal operands and sums flushed to zero.
 //
@@ -104,14 +107,15 @@ func GemmCornerPairsAVX2(k int, a *float32, b *float32, acc *float32, resume boo
 //	}
 //
 //go:noescape
-func GemmBlockBF16AVX2(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
+func GemmBlockBF16AVX2(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 
 // GemmCornerBF16AVX2 multiplies k rows of two strips of 16 columns, a transposed by b, into a
 // block of 16 columns. The block is one on the diagonal of a symmetric product, of which the
 // lower left quarter is not computed.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
-// call to resume. c may be nil, or d itself. A call of k = 1024 takes about 5 µs.
+// call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
+// d, is brought into the cache. A call of k = 1024 takes about 5 µs.
 // Pairs of products are added as VDPBF16PS does, which is not in the loop: the odd one first,
 // with subnormal operands and sums flushed to zero.
 //
@@ -140,7 +144,7 @@ func GemmBlockBF16AVX2(rows int, k int, a *float32, b *float32, acc *float32, re
 //	}
 //
 //go:noescape
-func GemmCornerBF16AVX2(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
+func GemmCornerBF16AVX2(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 
 // NormalizeBlockBF16AVX2 scales a block of 16x16 on the way to consecutive memory.
 //

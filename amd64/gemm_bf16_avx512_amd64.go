@@ -9,7 +9,8 @@ package amd64
 // written.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
-// call to resume. c may be nil, or d itself. A call of k = 1024 takes about 10 µs.
+// call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
+// d, is brought into the cache. A call of k = 1024 takes about 10 µs.
 // Pairs of products are added as VDPBF16PS does, which is not in the loop: the odd one first,
 // with subnormal operands and sums flushed to zero.
 //
@@ -35,14 +36,15 @@ package amd64
 //	}
 //
 //go:noescape
-func GemmBlockPairsAVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
+func GemmBlockPairsAVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 
 // GemmCornerPairsAVX512 multiplies k rows of two strips of 32 columns, a transposed by b, into a
 // block of 32 columns. The block is one on the diagonal of a symmetric product, of which the
 // lower left quarter is not computed.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
-// call to resume. c may be nil, or d itself. A call of k = 1024 takes about 10 µs.
+// call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
+// d, is brought into the cache. A call of k = 1024 takes about 10 µs.
 // Pairs of products are added as VDPBF16PS does, which is not in the loop: the odd one first,
 // with subnormal operands and sums flushed to zero.
 //
@@ -71,14 +73,15 @@ func GemmBlockPairsAVX512(rows int, k int, a *float32, b *float32, acc *float32,
 //	}
 //
 //go:noescape
-func GemmCornerPairsAVX512(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
+func GemmCornerPairsAVX512(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 
 // GemmBlockBF16AVX512 multiplies k rows of two strips of 32 columns, a transposed by b, into a
 // block of 32 columns. Rows are worked on in parts of [12 10 10]: those of a part begun are all
 // written.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
-// call to resume. c may be nil, or d itself. A call of k = 1024 takes about 10 µs.
+// call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
+// d, is brought into the cache. A call of k = 1024 takes about 10 µs.
 // Pairs of products are added as VDPBF16PS does, which is not in the loop: the odd one first,
 // with subnormal operands and sums flushed to zero.
 //
@@ -104,14 +107,15 @@ func GemmCornerPairsAVX512(k int, a *float32, b *float32, acc *float32, resume b
 //	}
 //
 //go:noescape
-func GemmBlockBF16AVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
+func GemmBlockBF16AVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 
 // GemmCornerBF16AVX512 multiplies k rows of two strips of 32 columns, a transposed by b, into a
 // block of 32 columns. The block is one on the diagonal of a symmetric product, of which the
 // lower left quarter is not computed.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
-// call to resume. c may be nil, or d itself. A call of k = 1024 takes about 10 µs.
+// call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
+// d, is brought into the cache. A call of k = 1024 takes about 10 µs.
 // Pairs of products are added as VDPBF16PS does, which is not in the loop: the odd one first,
 // with subnormal operands and sums flushed to zero.
 //
@@ -140,7 +144,7 @@ func GemmBlockBF16AVX512(rows int, k int, a *float32, b *float32, acc *float32, 
 //	}
 //
 //go:noescape
-func GemmCornerBF16AVX512(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32)
+func GemmCornerBF16AVX512(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 
 // NormalizeBlockBF16AVX512 scales a block of 32x32 on the way to consecutive memory.
 //

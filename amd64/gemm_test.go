@@ -55,8 +55,8 @@ func rounded(x float32) float32 { return bf16.FromFloat32(x).Float32() }
 
 func asIs(x float32) float32 { return x }
 
-// number is a bf16 number of a pair, which setNumber rounds to.
-func number(pair float32, i int) float32 {
+// pairLane is a bf16 number of a pair, which setNumber rounds to.
+func pairLane(pair float32, i int) float32 {
 	return math.Float32frombits(math.Float32bits(pair) >> (16 * i) << 16)
 }
 
@@ -66,8 +66,8 @@ func setNumber(pair *float32, i int, x float32) {
 }
 
 type (
-	blockFunc  = func(rows, k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32)
-	cornerFunc = func(k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32)
+	blockFunc  = func(rows, k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32)
+	cornerFunc = func(k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32)
 )
 
 // blocks are the kernels of products: the rows of their tiles, and what becomes of results.
@@ -99,7 +99,7 @@ func chain(acc float32, k, width, i, j int, a, b []float32, paired, dotted bool)
 		switch {
 		case dotted:
 			for _, half := range []int{1, 0} {
-				add(number(a[l*width+i], half), number(b[l*width+j], half))
+				add(pairLane(a[l*width+i], half), pairLane(b[l*width+j], half))
 			}
 		case paired && l^1 < k:
 			add(a[(l^1)*width+i], b[(l^1)*width+j])
@@ -121,16 +121,16 @@ func TestGemmBlocks(t *testing.T) {
 					for _, rows := range []int{written + 1, written + tile} {
 						done := func(i, _ int) bool { return i < written+tile }
 						testProduct(t, k, width, f.paired, f.dotted, f.joined, f.round, done,
-							func(a, b, acc *float32, k int, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32) {
-								f.block(rows, k, a, b, acc, resume, d, dStride, c, cStride, alpha, beta)
+							func(a, b, acc *float32, k int, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32) {
+								f.block(rows, k, a, b, acc, resume, d, dStride, c, cStride, alpha, beta, near)
 							})
 					}
 					written += tile
 				}
 				done := func(i, j int) bool { return i < width/2 || j >= width/2 }
 				testProduct(t, k, width, f.paired, f.dotted, f.joined, f.round, done,
-					func(a, b, acc *float32, k int, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32) {
-						f.corner(k, a, b, acc, resume, d, dStride, c, cStride, alpha, beta)
+					func(a, b, acc *float32, k int, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32) {
+						f.corner(k, a, b, acc, resume, d, dStride, c, cStride, alpha, beta, near)
 					})
 			}
 		})
@@ -139,7 +139,7 @@ func TestGemmBlocks(t *testing.T) {
 
 // testProduct tries a kernel that works on the elements that done tells.
 func testProduct(t *testing.T, k, width int, paired, dotted, joined bool, round func(float32) float32, done func(i, j int) bool,
-	product func(a, b, acc *float32, k int, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32)) {
+	product func(a, b, acc *float32, k int, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32)) {
 	t.Helper()
 	operand := func() []float32 {
 		_, x := guarded(t, k*width+1) // may not be empty
@@ -157,7 +157,7 @@ func testProduct(t *testing.T, k, width int, paired, dotted, joined bool, round 
 	set := func(x []float32, stride, i, j int, v float32) { x[i*stride+j] = v }
 	if joined {
 		unit = 2
-		get = func(x []float32, stride, i, j int) float32 { return number(x[i/2*stride+j], i%2) }
+		get = func(x []float32, stride, i, j int) float32 { return pairLane(x[i/2*stride+j], i%2) }
 		set = func(x []float32, stride, i, j int, v float32) { setNumber(&x[i/2*stride+j], i%2, v) }
 	}
 	accMemory, acc := guarded(t, width*width)
@@ -177,7 +177,7 @@ func testProduct(t *testing.T, k, width int, paired, dotted, joined bool, round 
 		want[i*width+j] = chain(acc[i*width+j], k, width, i, j, a, b, paired, dotted)
 	})
 	first, second := unsafe.SliceData(a), unsafe.SliceData(b)
-	product(first, second, &acc[0], k, true, nil, 0, nil, 0, 0, 0)
+	product(first, second, &acc[0], k, true, nil, 0, nil, 0, 0, 0, nil)
 	requireBits(t, want, acc, "chains of k = %d", k)
 	accMemory.Check()
 
@@ -186,12 +186,12 @@ func testProduct(t *testing.T, k, width int, paired, dotted, joined bool, round 
 		x := float32(-0.7 * (acc[i*width+j] + 0))
 		set(want, dStride, i, j, round(x+float32(0.3*get(c, cStride, i, j))))
 	})
-	product(nil, nil, &acc[0], 0, true, &d[0], dStride, &c[0], cStride, -0.7, 0.3)
+	product(nil, nil, &acc[0], 0, true, &d[0], dStride, &c[0], cStride, -0.7, 0.3, nil)
 	requireBits(t, want, d, "result")
 	each(func(i, j int) {
 		set(want, dStride, i, j, round(2*(chain(0, k, width, i, j, a, b, paired, dotted)+0)))
 	})
-	product(first, second, nil, k, false, &d[0], dStride, nil, 0, 2, float32(math.NaN()))
+	product(first, second, nil, k, false, &d[0], dStride, nil, 0, 2, float32(math.NaN()), &acc[0])
 	requireBits(t, want, d, "result without C, k = %d", k)
 	dMemory.Check()
 }
@@ -232,11 +232,11 @@ func TestGemmBlocksOfBF16(t *testing.T) {
 					layers /= 2
 				}
 				got := make([]float32, width*width)
-				f.block(width, layers, &a[0], &b[0], nil, false, &got[0], width, nil, 0, 1, 0)
+				f.block(width, layers, &a[0], &b[0], nil, false, &got[0], width, nil, 0, 1, 0, nil)
 				for i := range want.Data.F32 {
 					w, g := f.round(want.Data.F32[i]), got[i]
 					if f.joined {
-						g = number(got[i/width/2*width+i%width], i/width%2)
+						g = pairLane(got[i/width/2*width+i%width], i/width%2)
 					}
 					if math.Float32bits(w) != math.Float32bits(g) && (w == w || g == g) {
 						require.Failf(t, "bits differ", "seed %d, element %d is %x, want %x", seed, i, g, w)
@@ -275,7 +275,7 @@ func TestBlockMoves(t *testing.T) {
 			func(dst, src []float32, i, j int) { dst[j*dStride+i] = src[i*sStride+j] }},
 		{"TransposePairsAVX512BF16", avx512BF16, 32, 16, func(dst, src *float32) { amd64.TransposePairsAVX512BF16(dst, dStride, src, sStride) },
 			func(dst, src []float32, i, j int) {
-				setNumber(&dst[j/2*dStride+i], j%2, number(src[i/2*sStride+j], i%2))
+				setNumber(&dst[j/2*dStride+i], j%2, pairLane(src[i/2*sStride+j], i%2))
 			}},
 		{"CopyRowsAVX2", avx2, 16, 16, func(dst, src *float32) { amd64.CopyRowsAVX2(16, dst, dStride, src, sStride) },
 			func(dst, src []float32, i, j int) { dst[i*dStride+j] = src[i*sStride+j] }},
@@ -294,7 +294,7 @@ func TestBlockMoves(t *testing.T) {
 		{"NormalizeBlockBF16AVX512BF16", avx512BF16, 32, 16, func(dst, src *float32) { amd64.NormalizeBlockBF16AVX512BF16(dst, src, sStride, 0.7, 1e30, 3e29) },
 			func(dst, src []float32, i, j int) { setNumber(&dst[i/2*32+j], i%2, scaled(src[i*sStride+j])) }},
 		{"UnpairRowsAVX512BF16", avx512BF16, 32, 32, func(dst, src *float32) { amd64.UnpairRowsAVX512BF16(16, dst, dStride, src, sStride) },
-			func(dst, src []float32, i, j int) { dst[i*dStride+j] = number(src[i/2*sStride+j], i%2) }},
+			func(dst, src []float32, i, j int) { dst[i*dStride+j] = pairLane(src[i/2*sStride+j], i%2) }},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			cputest.Need(t, f.needs)

@@ -11,12 +11,50 @@ import (
 
 	"github.com/lowbit-go/lowbit/amd64"
 	"github.com/lowbit-go/lowbit/codebook"
+	"github.com/lowbit-go/lowbit/internal/cpufeature"
 	"github.com/lowbit-go/lowbit/internal/cpufeature/cputest"
 	"github.com/lowbit-go/lowbit/internal/testmem"
 	"github.com/lowbit-go/lowbit/kernels/reference"
 )
 
 var books8 = []*codebook.Codebook{codebook.Dynamic8(), codebook.Dynamic8Unsigned(), codebook.Linear8()}
+
+type quantizer struct {
+	name     string
+	needs    cpufeature.Set
+	books    []*codebook.Codebook
+	quantize func(codes []uint8, scales, x []float32, f reference.Format) int
+}
+
+// dynamic are quantisers of one of the dynamic maps.
+func dynamic(book *codebook.Codebook, quantize func(codes []uint8, scales, x []float32, block int, divisor float32, thresholds *[255]float32, stream bool) int) []quantizer {
+	list := []quantizer{}
+	for i, name := range []string{"avx512", "avx512-stream"} {
+		list = append(list, quantizer{name, cpufeature.AVX512, []*codebook.Codebook{book}, func(codes []uint8, scales, x []float32, f reference.Format) int {
+			return quantize(codes, scales, x, f.Block, divisor(f), f.Codebook.Thresholds(), i == 1)
+		}})
+	}
+	return list
+}
+
+var quantizers = slices.Concat(
+	[]quantizer{{"avx2", avx2, books8, func(codes []uint8, scales, x []float32, f reference.Format) int {
+		return amd64.QuantizeAVX2(codes, scales, x, f.Block, divisor(f), f.Codebook.Cells())
+	}}},
+	dynamic(codebook.Dynamic8(), amd64.QuantizeDynamic8AVX512),
+	dynamic(codebook.Dynamic8Unsigned(), amd64.QuantizeDynamic8UnsignedAVX512))
+
+// eachQuantizer runs a test once for each quantiser and each of its codebooks.
+func eachQuantizer(t *testing.T, test func(t *testing.T, q quantizer, book *codebook.Codebook)) {
+	for _, q := range quantizers {
+		for _, book := range q.books {
+			t.Run(q.name+"/"+book.Name(), func(t *testing.T) {
+				cputest.Need(t, q.needs)
+				test(t, q, book)
+			})
+		}
+	}
+}
 
 // divisor is what a format divides a block's largest magnitude by.
 func divisor(f reference.Format) float32 {
@@ -98,23 +136,20 @@ func checkQuantize(t *testing.T, f reference.Format, codes []uint8, scales, x []
 var blockSizes = []int{1, 3, 7, 8, 31, 32, 33, 64, 100, 128, 256, 1000, 1 << 40}
 
 func TestQuantize(t *testing.T) {
-	cputest.Need(t, avx2)
-	rng := rand.New(rand.NewPCG(1, 1))
-	codes, values, scales := testmem.New[uint8](t, 300), testmem.New[float32](t, 300), testmem.New[float32](t, 300)
-	for _, book := range books8 {
+	eachQuantizer(t, func(t *testing.T, q quantizer, book *codebook.Codebook) {
+		rng := rand.New(rand.NewPCG(1, 1))
+		codes, values, scales := testmem.New[uint8](t, 300), testmem.New[float32](t, 300), testmem.New[float32](t, 300)
 		for _, block := range blockSizes {
 			f := reference.Format{Codebook: book, Block: block, Headroom: block%2 == 1}
 			for _, n := range lengths {
 				scales := scales.AtEnd(f.Scales(n))
 				everywhere(t, codes, values, n, func(codes []uint8, x []float32) {
 					hardBlocks(rng, x, f)
-					checkQuantize(t, f, codes, scales, x, func() int {
-						return amd64.QuantizeAVX2(codes, scales, x, f.Block, divisor(f), book.Cells())
-					})
+					checkQuantize(t, f, codes, scales, x, func() int { return q.quantize(codes, scales, x, f) })
 				})
 			}
 		}
-	}
+	})
 }
 
 // TestEncode codes what a whole block's quantisation codes, piece by piece.
@@ -154,29 +189,24 @@ func TestEncode(t *testing.T) {
 }
 
 func TestQuantizeRandomBlocks(t *testing.T) {
-	cputest.Need(t, avx2)
-	rng := rand.New(rand.NewPCG(2, 2))
-	x, codes := make([]float32, 5000), make([]uint8, 5000)
-	for _, book := range books8 {
+	eachQuantizer(t, func(t *testing.T, q quantizer, book *codebook.Codebook) {
+		rng := rand.New(rand.NewPCG(2, 2))
+		x, codes := make([]float32, 5000), make([]uint8, 5000)
 		for trial := range trials(40, 40000) {
 			f := reference.Format{Codebook: book, Block: 128 << (trial % 3), Headroom: trial%2 == 1}
 			scales := make([]float32, f.Scales(len(x)))
 			hardBlocks(rng, x, f)
-			checkQuantize(t, f, codes, scales, x, func() int {
-				return amd64.QuantizeAVX2(codes, scales, x, f.Block, divisor(f), book.Cells())
-			})
+			checkQuantize(t, f, codes, scales, x, func() int { return q.quantize(codes, scales, x, f) })
 		}
-	}
+	})
 }
 
 func TestQuantizeEveryPattern(t *testing.T) {
-	cputest.Need(t, avx2)
-	codes, scales := make([]uint8, patternBlock), make([]float32, 1)
-	for _, book := range books8 {
-		everyPattern(t, book, func(x []float32) {
-			amd64.QuantizeAVX2(codes, scales, x, len(x), 1, book.Cells())
-		}, func(i int) uint8 { return codes[i] })
-	}
+	eachQuantizer(t, func(t *testing.T, q quantizer, book *codebook.Codebook) {
+		codes, scales := make([]uint8, patternBlock), make([]float32, 1)
+		f := reference.Format{Codebook: book, Block: patternBlock}
+		everyPattern(t, book, func(x []float32) { q.quantize(codes, scales, x, f) }, func(i int) uint8 { return codes[i] })
+	})
 }
 
 const patternBlock = 1 << 12
@@ -212,11 +242,14 @@ func everyPattern(t *testing.T, book *codebook.Codebook, quantize func(x []float
 func BenchmarkQuantize(b *testing.B) {
 	for _, n := range sizes {
 		x, codes, scales := noise(n.elements), make([]uint8, n.elements), make([]float32, n.elements/64)
-		for _, book := range books8 {
-			for _, block := range []int{128, 256} {
-				n.run(b, book.Name()+"/"+strconv.Itoa(block), func(lo, hi int) {
-					amd64.QuantizeAVX2(codes[lo:hi], scales[:(hi-lo)/block], x[lo:hi], block, 1, book.Cells())
-				})
+		for _, q := range quantizers {
+			for _, book := range q.books {
+				for _, block := range []int{128, 256} {
+					f := reference.Format{Codebook: book, Block: block}
+					n.run(b, q.name+"/"+book.Name()+"/"+strconv.Itoa(block), func(lo, hi int) {
+						q.quantize(codes[lo:hi], scales[:(hi-lo)/block], x[lo:hi], f)
+					})
+				}
 			}
 		}
 	}

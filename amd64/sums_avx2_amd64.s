@@ -79,7 +79,7 @@ DATA word_7fffffff<>+0(SB)/4, $0x7fffffff
 GLOBL word_7fffffff<>(SB), RODATA|NOPTR, $4
 
 // func SumSquaresAVX2(sums []float64, x []float32)
-// Requires: AVX, AVX2, CMOV
+// Requires: AVX, AVX2, CMOV, FMA3
 TEXT ·SumSquaresAVX2(SB), $64-48
 	MOVQ sums_base+0(FP), AX
 	MOVQ sums_len+8(FP), CX
@@ -89,34 +89,30 @@ TEXT ·SumSquaresAVX2(SB), $64-48
 	JB   done8
 
 loop7:
-	VXORPD  Y0, Y0, Y0
-	VXORPD  Y1, Y1, Y1
-	VXORPD  Y2, Y2, Y2
-	VXORPD  Y3, Y3, Y3
 	MOVL    $0x00001000, SI
 	CMPQ    BX, SI
 	CMOVQCS BX, SI
 	SUBQ    SI, BX
+	VXORPD  Y0, Y0, Y0
+	VXORPD  Y1, Y1, Y1
+	VXORPD  Y2, Y2, Y2
+	VXORPD  Y3, Y3, Y3
 	CMPQ    SI, $0x10
 	JB      done10
 
 loop9:
-	VCVTPS2PD (DX), Y4
-	VCVTPS2PD 16(DX), Y5
-	VCVTPS2PD 32(DX), Y6
-	VCVTPS2PD 48(DX), Y7
-	VMULPD    Y4, Y4, Y4
-	VADDPD    Y4, Y0, Y0
-	VMULPD    Y5, Y5, Y5
-	VADDPD    Y5, Y1, Y1
-	VMULPD    Y6, Y6, Y6
-	VADDPD    Y6, Y2, Y2
-	VMULPD    Y7, Y7, Y7
-	VADDPD    Y7, Y3, Y3
-	ADDQ      $0x00000040, DX
-	SUBQ      $0x10, SI
-	CMPQ      SI, $0x10
-	JAE       loop9
+	VCVTPS2PD   (DX), Y4
+	VFMADD231PD Y4, Y4, Y0
+	VCVTPS2PD   16(DX), Y4
+	VFMADD231PD Y4, Y4, Y1
+	VCVTPS2PD   32(DX), Y4
+	VFMADD231PD Y4, Y4, Y2
+	VCVTPS2PD   48(DX), Y4
+	VFMADD231PD Y4, Y4, Y3
+	ADDQ        $0x00000040, DX
+	SUBQ        $0x10, SI
+	CMPQ        SI, $0x10
+	JAE         loop9
 
 done10:
 	TESTQ   SI, SI
@@ -124,33 +120,28 @@ done10:
 	VPXOR   Y4, Y4, Y4
 	VMOVDQU Y4, (SP)
 	VMOVDQU Y4, 32(SP)
-	LEAQ    (SP), DI
+	XORL    DI, DI
 	CMPQ    SI, $0x01
 	JB      done13
 
 loop12:
-	MOVL (DX), R8
-	MOVL R8, (DI)
-	ADDQ $0x00000004, DX
-	ADDQ $0x00000004, DI
-	SUBQ $0x01, SI
-	CMPQ SI, $0x01
-	JAE  loop12
+	VMOVSS (DX), X4
+	VMOVSS X4, (SP)(DI*4)
+	ADDQ   $0x00000004, DX
+	INCQ   DI
+	SUBQ   $0x01, SI
+	CMPQ   SI, $0x01
+	JAE    loop12
 
 done13:
-	LEAQ      (SP), DI
-	VCVTPS2PD (DI), Y4
-	VCVTPS2PD 16(DI), Y5
-	VCVTPS2PD 32(DI), Y6
-	VCVTPS2PD 48(DI), Y7
-	VMULPD    Y4, Y4, Y4
-	VADDPD    Y4, Y0, Y0
-	VMULPD    Y5, Y5, Y5
-	VADDPD    Y5, Y1, Y1
-	VMULPD    Y6, Y6, Y6
-	VADDPD    Y6, Y2, Y2
-	VMULPD    Y7, Y7, Y7
-	VADDPD    Y7, Y3, Y3
+	VCVTPS2PD   (SP), Y4
+	VFMADD231PD Y4, Y4, Y0
+	VCVTPS2PD   16(SP), Y4
+	VFMADD231PD Y4, Y4, Y1
+	VCVTPS2PD   32(SP), Y4
+	VFMADD231PD Y4, Y4, Y2
+	VCVTPS2PD   48(SP), Y4
+	VFMADD231PD Y4, Y4, Y3
 
 whole11:
 	VADDPD       Y2, Y0, Y0
@@ -171,8 +162,8 @@ done8:
 	RET
 
 // func SumSquaresBF16AVX2(sums []float64, x []uint16)
-// Requires: AVX, AVX2, CMOV
-TEXT ·SumSquaresBF16AVX2(SB), $32-48
+// Requires: AVX, AVX2, CMOV, FMA3
+TEXT ·SumSquaresBF16AVX2(SB), $64-48
 	MOVQ sums_base+0(FP), AX
 	MOVQ sums_len+8(FP), CX
 	MOVQ x_base+24(FP), DX
@@ -181,83 +172,69 @@ TEXT ·SumSquaresBF16AVX2(SB), $32-48
 	JB   done15
 
 loop14:
-	VXORPD  Y0, Y0, Y0
-	VXORPD  Y1, Y1, Y1
-	VXORPD  Y2, Y2, Y2
-	VXORPD  Y3, Y3, Y3
 	MOVL    $0x00001000, SI
 	CMPQ    BX, SI
 	CMOVQCS BX, SI
 	SUBQ    SI, BX
+	VXORPD  Y0, Y0, Y0
+	VXORPD  Y1, Y1, Y1
+	VXORPD  Y2, Y2, Y2
+	VXORPD  Y3, Y3, Y3
 	CMPQ    SI, $0x10
 	JB      done17
 
 loop16:
-	VPMOVZXWD (DX), X4
-	VPSLLD    $0x10, X4, X4
-	VCVTPS2PD X4, Y4
-	VPMOVZXWD 8(DX), X5
-	VPSLLD    $0x10, X5, X5
-	VCVTPS2PD X5, Y5
-	VPMOVZXWD 16(DX), X6
-	VPSLLD    $0x10, X6, X6
-	VCVTPS2PD X6, Y6
-	VPMOVZXWD 24(DX), X7
-	VPSLLD    $0x10, X7, X7
-	VCVTPS2PD X7, Y7
-	VMULPD    Y4, Y4, Y4
-	VADDPD    Y4, Y0, Y0
-	VMULPD    Y5, Y5, Y5
-	VADDPD    Y5, Y1, Y1
-	VMULPD    Y6, Y6, Y6
-	VADDPD    Y6, Y2, Y2
-	VMULPD    Y7, Y7, Y7
-	VADDPD    Y7, Y3, Y3
-	ADDQ      $0x00000020, DX
-	SUBQ      $0x10, SI
-	CMPQ      SI, $0x10
-	JAE       loop16
+	VPMOVZXWD   (DX), X4
+	VPSLLD      $0x10, X4, X4
+	VCVTPS2PD   X4, Y4
+	VFMADD231PD Y4, Y4, Y0
+	VPMOVZXWD   8(DX), X4
+	VPSLLD      $0x10, X4, X4
+	VCVTPS2PD   X4, Y4
+	VFMADD231PD Y4, Y4, Y1
+	VPMOVZXWD   16(DX), X4
+	VPSLLD      $0x10, X4, X4
+	VCVTPS2PD   X4, Y4
+	VFMADD231PD Y4, Y4, Y2
+	VPMOVZXWD   24(DX), X4
+	VPSLLD      $0x10, X4, X4
+	VCVTPS2PD   X4, Y4
+	VFMADD231PD Y4, Y4, Y3
+	ADDQ        $0x00000020, DX
+	SUBQ        $0x10, SI
+	CMPQ        SI, $0x10
+	JAE         loop16
 
 done17:
 	TESTQ   SI, SI
 	JZ      whole18
 	VPXOR   Y4, Y4, Y4
 	VMOVDQU Y4, (SP)
-	LEAQ    (SP), DI
+	VMOVDQU Y4, 32(SP)
+	XORL    DI, DI
 	CMPQ    SI, $0x01
 	JB      done20
 
 loop19:
 	MOVWLZX (DX), R8
-	MOVW    R8, (DI)
+	VMOVD   R8, X4
+	VPSLLD  $0x10, Y4, Y4
+	VMOVSS  X4, (SP)(DI*4)
 	ADDQ    $0x00000002, DX
-	ADDQ    $0x00000002, DI
+	INCQ    DI
 	SUBQ    $0x01, SI
 	CMPQ    SI, $0x01
 	JAE     loop19
 
 done20:
-	LEAQ      (SP), DI
-	VPMOVZXWD (DI), X4
-	VPSLLD    $0x10, X4, X4
-	VCVTPS2PD X4, Y4
-	VPMOVZXWD 8(DI), X5
-	VPSLLD    $0x10, X5, X5
-	VCVTPS2PD X5, Y5
-	VPMOVZXWD 16(DI), X6
-	VPSLLD    $0x10, X6, X6
-	VCVTPS2PD X6, Y6
-	VPMOVZXWD 24(DI), X7
-	VPSLLD    $0x10, X7, X7
-	VCVTPS2PD X7, Y7
-	VMULPD    Y4, Y4, Y4
-	VADDPD    Y4, Y0, Y0
-	VMULPD    Y5, Y5, Y5
-	VADDPD    Y5, Y1, Y1
-	VMULPD    Y6, Y6, Y6
-	VADDPD    Y6, Y2, Y2
-	VMULPD    Y7, Y7, Y7
-	VADDPD    Y7, Y3, Y3
+	VCVTPS2PD   (SP), Y4
+	VFMADD231PD Y4, Y4, Y0
+	VCVTPS2PD   16(SP), Y4
+	VFMADD231PD Y4, Y4, Y1
+	VCVTPS2PD   32(SP), Y4
+	VFMADD231PD Y4, Y4, Y2
+	VCVTPS2PD   48(SP), Y4
+	VFMADD231PD Y4, Y4, Y3
 
 whole18:
 	VADDPD       Y2, Y0, Y0
@@ -277,6 +254,104 @@ done15:
 	VZEROUPPER
 	RET
 
+// func SumProductsAVX2(sums []float64, x []float32, y []float32)
+// Requires: AVX, AVX2, CMOV, FMA3
+TEXT ·SumProductsAVX2(SB), $128-72
+	MOVQ sums_base+0(FP), AX
+	MOVQ sums_len+8(FP), CX
+	MOVQ x_base+24(FP), DX
+	MOVQ x_len+32(FP), BX
+	MOVQ y_base+48(FP), SI
+	CMPQ CX, $0x01
+	JB   done22
+
+loop21:
+	MOVL    $0x00001000, DI
+	CMPQ    BX, DI
+	CMOVQCS BX, DI
+	SUBQ    DI, BX
+	VXORPD  Y0, Y0, Y0
+	VXORPD  Y1, Y1, Y1
+	VXORPD  Y2, Y2, Y2
+	VXORPD  Y3, Y3, Y3
+	CMPQ    DI, $0x10
+	JB      done24
+
+loop23:
+	VCVTPS2PD   (DX), Y4
+	VCVTPS2PD   (SI), Y5
+	VFMADD231PD Y5, Y4, Y0
+	VCVTPS2PD   16(DX), Y4
+	VCVTPS2PD   16(SI), Y5
+	VFMADD231PD Y5, Y4, Y1
+	VCVTPS2PD   32(DX), Y4
+	VCVTPS2PD   32(SI), Y5
+	VFMADD231PD Y5, Y4, Y2
+	VCVTPS2PD   48(DX), Y4
+	VCVTPS2PD   48(SI), Y5
+	VFMADD231PD Y5, Y4, Y3
+	ADDQ        $0x00000040, DX
+	ADDQ        $0x00000040, SI
+	SUBQ        $0x10, DI
+	CMPQ        DI, $0x10
+	JAE         loop23
+
+done24:
+	TESTQ   DI, DI
+	JZ      whole25
+	VPXOR   Y4, Y4, Y4
+	VMOVDQU Y4, (SP)
+	VMOVDQU Y4, 32(SP)
+	VMOVDQU Y4, 64(SP)
+	VMOVDQU Y4, 96(SP)
+	XORL    R8, R8
+	CMPQ    DI, $0x01
+	JB      done27
+
+loop26:
+	VMOVSS (DX), X4
+	VMOVSS X4, (SP)(R8*4)
+	ADDQ   $0x00000004, DX
+	VMOVSS (SI), X4
+	VMOVSS X4, 64(SP)(R8*4)
+	ADDQ   $0x00000004, SI
+	INCQ   R8
+	SUBQ   $0x01, DI
+	CMPQ   DI, $0x01
+	JAE    loop26
+
+done27:
+	VCVTPS2PD   (SP), Y4
+	VCVTPS2PD   64(SP), Y5
+	VFMADD231PD Y5, Y4, Y0
+	VCVTPS2PD   16(SP), Y4
+	VCVTPS2PD   80(SP), Y5
+	VFMADD231PD Y5, Y4, Y1
+	VCVTPS2PD   32(SP), Y4
+	VCVTPS2PD   96(SP), Y5
+	VFMADD231PD Y5, Y4, Y2
+	VCVTPS2PD   48(SP), Y4
+	VCVTPS2PD   112(SP), Y5
+	VFMADD231PD Y5, Y4, Y3
+
+whole25:
+	VADDPD       Y2, Y0, Y0
+	VADDPD       Y3, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPD       X1, X0, X1
+	VUNPCKHPD    X1, X1, X0
+	VADDSD       X0, X1, X1
+	VMOVSD       X1, (AX)
+	ADDQ         $0x00000008, AX
+	SUBQ         $0x01, CX
+	CMPQ         CX, $0x01
+	JAE          loop21
+
+done22:
+	VZEROUPPER
+	RET
+
 // func ScaleAVX2(x []float32, factor float32)
 // Requires: AVX
 TEXT ·ScaleAVX2(SB), $0-28
@@ -284,9 +359,9 @@ TEXT ·ScaleAVX2(SB), $0-28
 	MOVQ         x_len+8(FP), CX
 	VBROADCASTSS factor+24(FP), Y0
 	CMPQ         CX, $0x20
-	JB           done22
+	JB           done29
 
-loop21:
+loop28:
 	VMOVUPS (AX), Y1
 	VMULPS  Y0, Y1, Y1
 	VMOVUPS Y1, (AX)
@@ -302,35 +377,35 @@ loop21:
 	ADDQ    $0x00000080, AX
 	SUBQ    $0x20, CX
 	CMPQ    CX, $0x20
-	JAE     loop21
+	JAE     loop28
 
-done22:
+done29:
 	CMPQ CX, $0x08
-	JB   done24
+	JB   done31
 
-loop23:
+loop30:
 	VMOVUPS (AX), Y1
 	VMULPS  Y0, Y1, Y1
 	VMOVUPS Y1, (AX)
 	ADDQ    $0x00000020, AX
 	SUBQ    $0x08, CX
 	CMPQ    CX, $0x08
-	JAE     loop23
+	JAE     loop30
 
-done24:
+done31:
 	CMPQ CX, $0x01
-	JB   done26
+	JB   done33
 
-loop25:
+loop32:
 	VMOVSS (AX), X1
 	VMULPS Y0, Y1, Y1
 	VMOVSS X1, (AX)
 	ADDQ   $0x00000004, AX
 	SUBQ   $0x01, CX
 	CMPQ   CX, $0x01
-	JAE    loop25
+	JAE    loop32
 
-done26:
+done33:
 	VZEROUPPER
 	RET
 
@@ -344,9 +419,9 @@ TEXT ·ScaleBF16AVX2(SB), $0-28
 	VPBROADCASTD word_1<>+0(SB), Y2
 	VPBROADCASTD word_40<>+0(SB), Y3
 	CMPQ         CX, $0x10
-	JB           done28
+	JB           done35
 
-loop27:
+loop34:
 	VPMOVZXWD (AX), Y4
 	VPSLLD    $0x10, Y4, Y4
 	VMULPS    Y0, Y4, Y4
@@ -375,13 +450,13 @@ loop27:
 	ADDQ      $0x00000020, AX
 	SUBQ      $0x10, CX
 	CMPQ      CX, $0x10
-	JAE       loop27
+	JAE       loop34
 
-done28:
+done35:
 	CMPQ CX, $0x08
-	JB   done30
+	JB   done37
 
-loop29:
+loop36:
 	VPMOVZXWD    (AX), Y4
 	VPSLLD       $0x10, Y4, Y4
 	VMULPS       Y0, Y4, Y4
@@ -399,13 +474,13 @@ loop29:
 	ADDQ         $0x00000010, AX
 	SUBQ         $0x08, CX
 	CMPQ         CX, $0x08
-	JAE          loop29
+	JAE          loop36
 
-done30:
+done37:
 	CMPQ CX, $0x01
-	JB   done32
+	JB   done39
 
-loop31:
+loop38:
 	MOVWLZX   (AX), DX
 	VMOVD     DX, X4
 	VPSLLD    $0x10, Y4, Y4
@@ -423,9 +498,9 @@ loop31:
 	ADDQ      $0x00000002, AX
 	SUBQ      $0x01, CX
 	CMPQ      CX, $0x01
-	JAE       loop31
+	JAE       loop38
 
-done32:
+done39:
 	VZEROUPPER
 	RET
 

@@ -126,6 +126,9 @@ func TestEveryLoadRuns(t *testing.T) {
 		for _, shape := range shapes {
 			work := l.Prepare(shape...)
 			require.Equal(t, l.Shapes != nil, work.Flops > 0)
+			require.Len(t, work.Arrays.Read, len(l.Row.Streams.Read), l.name())
+			require.Len(t, work.Arrays.Write, len(l.Row.Streams.Write), l.name())
+			require.Len(t, work.Arrays.InPlace, len(l.Row.Streams.InPlace), l.name())
 			for _, impl := range l.Row.Implementations {
 				call := work.Calls[impl.Name]
 				require.Equal(t, impl.Available, call != nil, "%s %s", l.name(), impl.Name)

@@ -3,6 +3,7 @@ package bench
 import (
 	"slices"
 
+	"github.com/lowbit-go/lowbit/internal/roofs"
 	"github.com/lowbit-go/lowbit/internal/workers"
 	"github.com/lowbit-go/lowbit/kernels"
 )
@@ -36,6 +37,8 @@ type Work struct {
 	Format string // of what is quantised, with its block; empty where nothing is
 	Block  int
 	Flops  float64 // floating-point operations of a call; 0 where bytes are what counts
+	// Arrays are those of the row's streams.
+	Arrays roofs.Arrays
 	// Calls are the implementations that this processor can run.
 	Calls map[string]Call
 }
@@ -55,6 +58,7 @@ type vectors[F any] struct {
 	dtype, format string
 	block         int
 	align         int // 1 where it is 0
+	arrays        roofs.Arrays
 	each          func(f F, lo, hi int)
 }
 
@@ -64,7 +68,7 @@ func vectorLoads[F any](prepare func(op *kernels.Op[F], n int) vectors[F], ops .
 	for i, op := range ops {
 		list[i] = Load{Row: op.Row(), Prepare: func(shape ...int) Work {
 			v := prepare(op, Shape(shape).Elements())
-			return Work{DType: v.dtype, Format: v.format, Block: v.block, Calls: calls(op, v.call)}
+			return Work{DType: v.dtype, Format: v.format, Block: v.block, Arrays: v.arrays, Calls: calls(op, v.call)}
 		}}
 	}
 	return list

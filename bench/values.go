@@ -3,9 +3,11 @@ package bench
 import (
 	"math/rand/v2"
 	"sync"
+	"unsafe"
 
 	"github.com/lowbit-go/lowbit/bf16"
 	"github.com/lowbit-go/lowbit/codebook"
+	"github.com/lowbit-go/lowbit/internal/roofs"
 	"github.com/lowbit-go/lowbit/kernels"
 )
 
@@ -19,9 +21,39 @@ var noise = sync.OnceValue(func() []float32 {
 	return x
 })
 
+// room is n elements, in memory that the streams of package roofs can go through.
+func room[T any](n int) []T {
+	return make([]T, (n-1)/roofs.StepElements*roofs.StepElements+roofs.StepElements)[:n]
+}
+
+// bases are the addresses of arrays.
+type bases = []*byte
+
+func base[T any](x []T) *byte { return (*byte)(unsafe.Pointer(unsafe.SliceData(x))) }
+
+func floatsBase(x kernels.Floats) *byte {
+	if x.BF16 != nil {
+		return base(x.BF16)
+	}
+	return base(x.F32)
+}
+
+// momentBases are those of what has a number an element.
+func momentBases(moments ...kernels.Moment) (list bases) {
+	for _, m := range moments {
+		switch {
+		case m.Quantized():
+			list = append(list, base(m.Codes))
+		case m.Len() > 0:
+			list = append(list, floatsBase(m.Floats))
+		}
+	}
+	return list
+}
+
 // normal is n normal numbers, which repeat after a million.
 func normal(n int) []float32 {
-	x := make([]float32, n)
+	x := room[float32](n)
 	for filled := 0; filled < n; {
 		filled += copy(x[filled:], noise())
 	}
@@ -29,7 +61,7 @@ func normal(n int) []float32 {
 }
 
 func narrow(n int) []bf16.BF16 {
-	x := make([]bf16.BF16, n)
+	x := room[bf16.BF16](n)
 	must(kernels.Round(x, normal(n)))
 	return x
 }
@@ -50,7 +82,7 @@ func dtype(inBF16 bool) string {
 
 // quantized is n numbers in a format.
 func quantized(x []float32, f kernels.Format) (codes []uint8, scales []float32) {
-	codes, scales = make([]uint8, f.CodeBytes(len(x))), make([]float32, f.Scales(len(x)))
+	codes, scales = room[uint8](len(x))[:f.CodeBytes(len(x))], make([]float32, f.Scales(len(x)))
 	_, err := kernels.Quantize(codes, scales, x, f)
 	must(err)
 	return codes, scales
@@ -77,9 +109,9 @@ type storage func(n int) kernels.Moment
 func plain(inBF16 bool) storage {
 	return func(n int) kernels.Moment {
 		if inBF16 {
-			return kernels.Moment{Floats: kernels.BF16s(make([]bf16.BF16, n))}
+			return kernels.Moment{Floats: kernels.BF16s(room[bf16.BF16](n))}
 		}
-		return kernels.Moment{Floats: kernels.Float32s(make([]float32, n))}
+		return kernels.Moment{Floats: kernels.Float32s(room[float32](n))}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/lowbit-go/lowbit/codebook"
+	"github.com/lowbit-go/lowbit/internal/roofs"
 	"github.com/lowbit-go/lowbit/kernels"
 	"github.com/lowbit-go/lowbit/kernels/reference"
 )
@@ -22,7 +23,8 @@ func quantize(op *kernels.Op[kernels.QuantizeFunc], n int) vectors[kernels.Quant
 		x = squares(n)
 	}
 	codes, scales := quantized(x, f)
-	return vectors[kernels.QuantizeFunc]{"float32", f.Codebook.Name(), f.Block, f.Block, func(quantize kernels.QuantizeFunc, lo, hi int) {
+	arrays := roofs.Arrays{Read: bases{base(x)}, Write: bases{base(codes)}}
+	return vectors[kernels.QuantizeFunc]{"float32", f.Codebook.Name(), f.Block, f.Block, arrays, func(quantize kernels.QuantizeFunc, lo, hi int) {
 		quantize(codes[f.CodeBytes(lo):f.CodeBytes(hi)], scales[f.Scales(lo):f.Scales(hi)], x[lo:hi], f)
 	}}
 }
@@ -31,7 +33,8 @@ func dequantize(op *kernels.Op[kernels.DequantizeFunc], n int) vectors[kernels.D
 	f := formatOf(books[slices.IndexFunc(books, func(book *codebook.Codebook) bool { return kernels.OpDequantize(book) == op })])
 	x := normal(n)
 	codes, scales := quantized(x, f)
-	return vectors[kernels.DequantizeFunc]{"float32", f.Codebook.Name(), f.Block, f.Block, func(dequantize kernels.DequantizeFunc, lo, hi int) {
+	arrays := roofs.Arrays{Read: bases{base(codes)}, Write: bases{base(x)}}
+	return vectors[kernels.DequantizeFunc]{"float32", f.Codebook.Name(), f.Block, f.Block, arrays, func(dequantize kernels.DequantizeFunc, lo, hi int) {
 		dequantize(x[lo:hi], codes[f.CodeBytes(lo):f.CodeBytes(hi)], scales[f.Scales(lo):f.Scales(hi)], f)
 	}}
 }
@@ -39,46 +42,54 @@ func dequantize(op *kernels.Op[kernels.DequantizeFunc], n int) vectors[kernels.D
 var conversionLoads = slices.Concat(
 	vectorLoads(func(_ *kernels.Op[kernels.RoundFunc], n int) vectors[kernels.RoundFunc] {
 		x, y := normal(n), narrow(n)
-		return vectors[kernels.RoundFunc]{dtype: "float32", each: func(round kernels.RoundFunc, lo, hi int) { round(y[lo:hi], x[lo:hi]) }}
+		arrays := roofs.Arrays{Read: bases{base(x)}, Write: bases{base(y)}}
+		return vectors[kernels.RoundFunc]{dtype: "float32", arrays: arrays, each: func(round kernels.RoundFunc, lo, hi int) { round(y[lo:hi], x[lo:hi]) }}
 	}, kernels.OpRound, kernels.OpTruncate),
 	vectorLoads(func(_ *kernels.Op[kernels.StochasticFunc], n int) vectors[kernels.StochasticFunc] {
 		x, y := normal(n), narrow(n)
-		return vectors[kernels.StochasticFunc]{dtype: "float32", align: 8, each: func(round kernels.StochasticFunc, lo, hi int) {
+		arrays := roofs.Arrays{Read: bases{base(x)}, Write: bases{base(y)}}
+		return vectors[kernels.StochasticFunc]{dtype: "float32", align: 8, arrays: arrays, each: func(round kernels.StochasticFunc, lo, hi int) {
 			round(y[lo:hi], x[lo:hi], kernels.Stream{Seed: 1, First: int64(lo)})
 		}}
 	}, kernels.OpStochastic),
 	vectorLoads(func(_ *kernels.Op[kernels.WidenFunc], n int) vectors[kernels.WidenFunc] {
 		x, y := normal(n), narrow(n)
-		return vectors[kernels.WidenFunc]{dtype: "bfloat16", each: func(widen kernels.WidenFunc, lo, hi int) { widen(x[lo:hi], y[lo:hi]) }}
+		arrays := roofs.Arrays{Read: bases{base(y)}, Write: bases{base(x)}}
+		return vectors[kernels.WidenFunc]{dtype: "bfloat16", arrays: arrays, each: func(widen kernels.WidenFunc, lo, hi int) { widen(x[lo:hi], y[lo:hi]) }}
 	}, kernels.OpWiden))
 
 var sumLoads = slices.Concat(
 	vectorLoads(func(_ *kernels.Op[kernels.AbsmaxFunc], n int) vectors[kernels.AbsmaxFunc] {
 		x := normal(n)
-		return vectors[kernels.AbsmaxFunc]{dtype: "float32", each: func(absmax kernels.AbsmaxFunc, lo, hi int) { absmax(x[lo:hi]) }}
+		arrays := roofs.Arrays{Read: bases{base(x)}}
+		return vectors[kernels.AbsmaxFunc]{dtype: "float32", arrays: arrays, each: func(absmax kernels.AbsmaxFunc, lo, hi int) { absmax(x[lo:hi]) }}
 	}, kernels.OpAbsmax),
 	vectorLoads(func(op *kernels.Op[kernels.ChunkSumsFunc], n int) vectors[kernels.ChunkSumsFunc] {
 		inBF16 := op == kernels.OpNormBF16
 		sums, x := chunkSums(n), floats(n, inBF16)
-		return vectors[kernels.ChunkSumsFunc]{dtype: dtype(inBF16), align: reference.SumChunk, each: func(squares kernels.ChunkSumsFunc, lo, hi int) {
+		arrays := roofs.Arrays{Read: bases{floatsBase(x)}}
+		return vectors[kernels.ChunkSumsFunc]{dtype: dtype(inBF16), align: reference.SumChunk, arrays: arrays, each: func(squares kernels.ChunkSumsFunc, lo, hi int) {
 			squares(chunksOf(sums, lo, hi), x.Slice(lo, hi))
 		}}
 	}, kernels.OpNormFloat32, kernels.OpNormBF16),
 	vectorLoads(func(_ *kernels.Op[kernels.DotFunc], n int) vectors[kernels.DotFunc] {
 		sums, x, y := chunkSums(n), normal(n), normal(n)
-		return vectors[kernels.DotFunc]{dtype: "float32", align: reference.SumChunk, each: func(products kernels.DotFunc, lo, hi int) {
+		arrays := roofs.Arrays{Read: bases{base(x), base(y)}}
+		return vectors[kernels.DotFunc]{dtype: "float32", align: reference.SumChunk, arrays: arrays, each: func(products kernels.DotFunc, lo, hi int) {
 			products(chunksOf(sums, lo, hi), x[lo:hi], y[lo:hi])
 		}}
 	}, kernels.OpDot),
 	vectorLoads(func(op *kernels.Op[kernels.ScaleFunc], n int) vectors[kernels.ScaleFunc] {
 		inBF16 := op == kernels.OpScaleBF16
 		x := floats(n, inBF16)
-		return vectors[kernels.ScaleFunc]{dtype: dtype(inBF16), each: func(scale kernels.ScaleFunc, lo, hi int) { scale(x.Slice(lo, hi), -1) }}
+		arrays := roofs.Arrays{InPlace: bases{floatsBase(x)}}
+		return vectors[kernels.ScaleFunc]{dtype: dtype(inBF16), arrays: arrays, each: func(scale kernels.ScaleFunc, lo, hi int) { scale(x.Slice(lo, hi), -1) }}
 	}, kernels.OpScaleFloat32, kernels.OpScaleBF16),
 	vectorLoads(func(op *kernels.Op[kernels.AccumulateFunc], n int) vectors[kernels.AccumulateFunc] {
 		inBF16 := op == kernels.OpAccumulateBF16
 		sums, gradients := floats(n, true), floats(n, inBF16)
-		return vectors[kernels.AccumulateFunc]{dtype: dtype(inBF16), each: func(accumulate kernels.AccumulateFunc, lo, hi int) {
+		arrays := roofs.Arrays{Read: bases{floatsBase(gradients)}, InPlace: bases{floatsBase(sums)}}
+		return vectors[kernels.AccumulateFunc]{dtype: dtype(inBF16), arrays: arrays, each: func(accumulate kernels.AccumulateFunc, lo, hi int) {
 			accumulate(sums.Slice(lo, hi), gradients.Slice(lo, hi))
 		}}
 	}, kernels.OpAccumulateFloat32, kernels.OpAccumulateBF16))
@@ -93,7 +104,8 @@ var factorLoads = slices.Concat(
 	vectorLoads(func(op *kernels.Op[kernels.FactorRowsFunc], n int) vectors[kernels.FactorRowsFunc] {
 		inBF16, cols := op == kernels.OpFactorRowsBF16, columns(n)
 		means, g := make([]float32, n/cols), floats(n, inBF16)
-		return vectors[kernels.FactorRowsFunc]{dtype: dtype(inBF16), align: cols, each: func(rows kernels.FactorRowsFunc, lo, hi int) {
+		arrays := roofs.Arrays{Read: bases{floatsBase(g)}}
+		return vectors[kernels.FactorRowsFunc]{dtype: dtype(inBF16), align: cols, arrays: arrays, each: func(rows kernels.FactorRowsFunc, lo, hi int) {
 			rows(means[lo/cols:hi/cols], g.Slice(lo, hi/cols*cols), cols, 1)
 		}}
 	}, kernels.OpFactorRowsFloat32, kernels.OpFactorRowsBF16),
@@ -101,7 +113,8 @@ var factorLoads = slices.Concat(
 		const group = 64 // columns that package kernels does together
 		inBF16, cols := op == kernels.OpFactorColsBF16, columns(n)
 		means, g, rows := make([]float32, cols), floats(n, inBF16), n/columns(n)
-		return vectors[kernels.FactorColsFunc]{dtype: dtype(inBF16), align: rows * min(group, cols), each: func(columns kernels.FactorColsFunc, lo, hi int) {
+		arrays := roofs.Arrays{Read: bases{floatsBase(g)}}
+		return vectors[kernels.FactorColsFunc]{dtype: dtype(inBF16), align: rows * min(group, cols), arrays: arrays, each: func(columns kernels.FactorColsFunc, lo, hi int) {
 			columns(means[lo/rows:min(hi/rows, cols)], g, rows, cols, lo/rows, 1)
 		}}
 	}, kernels.OpFactorColsFloat32, kernels.OpFactorColsBF16))
@@ -120,15 +133,16 @@ func adamW(ops kernels.AdamWOps, m, v storage) (list []Load) {
 				Weights: floats(n, pairs[i].weights), Gradients: floats(n, pairs[i].gradients), M: m(n), V: v(n),
 			}
 			s := kernels.AdamWHyper{LR: 1e-3, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.1, Step: 10, GradScale: 1}.Scalars()
-			return momentVectors(pairs[i].weights, t.M, t.V, func(step kernels.AdamWFunc, lo, hi int) { step(t.Slice(lo, hi), &s) })
+			arrays := roofs.Arrays{Read: bases{floatsBase(t.Gradients)}, InPlace: append(bases{floatsBase(t.Weights)}, momentBases(t.M, t.V)...)}
+			return momentVectors(pairs[i].weights, t.M, t.V, arrays, func(step kernels.AdamWFunc, lo, hi int) { step(t.Slice(lo, hi), &s) })
 		}, op)...)
 	}
 	return list
 }
 
 // momentVectors is work on tensors with moments.
-func momentVectors[F any](inBF16 bool, m, v kernels.Moment, each func(f F, lo, hi int)) vectors[F] {
-	work := vectors[F]{dtype: dtype(inBF16), align: 8, each: each}
+func momentVectors[F any](inBF16 bool, m, v kernels.Moment, arrays roofs.Arrays, each func(f F, lo, hi int)) vectors[F] {
+	work := vectors[F]{dtype: dtype(inBF16), align: 8, arrays: arrays, each: each}
 	if m.Quantized() {
 		work.format, work.block = m.Format.Codebook.Name(), m.Format.Block
 		work.align = work.block
@@ -150,8 +164,9 @@ func muon(index int, momentum storage) (list []Load) {
 	for i, op := range kernels.OpMuonDirection[index] {
 		list = append(list, vectorLoads(func(_ *kernels.Op[kernels.MuonDirectionFunc], n int) vectors[kernels.MuonDirectionFunc] {
 			inBF16 := i == 1
-			dst, t := make([]float32, n), kernels.MuonTensors{Gradients: floats(n, inBF16), Momentum: momentum(n)}
-			return momentVectors(inBF16, t.Momentum, kernels.Moment{}, func(direction kernels.MuonDirectionFunc, lo, hi int) {
+			dst, t := room[float32](n), kernels.MuonTensors{Gradients: floats(n, inBF16), Momentum: momentum(n)}
+			arrays := roofs.Arrays{Read: append(momentBases(t.Momentum), floatsBase(t.Gradients)), Write: bases{base(dst)}}
+			return momentVectors(inBF16, t.Momentum, kernels.Moment{}, arrays, func(direction kernels.MuonDirectionFunc, lo, hi int) {
 				direction(dst[lo:hi], t.Slice(lo, hi), s)
 			})
 		}, op)...)
@@ -161,7 +176,11 @@ func muon(index int, momentum storage) (list []Load) {
 			t := kernels.MuonTensors{
 				Weights: floats(n, pairs[i].weights), Gradients: floats(n, pairs[i].gradients), Momentum: momentum(n), Update: normal(n),
 			}
-			return momentVectors(pairs[i].weights, t.Momentum, kernels.Moment{}, func(update kernels.MuonUpdateFunc, lo, hi int) {
+			arrays := roofs.Arrays{
+				Read:    bases{floatsBase(t.Gradients), base(t.Update)},
+				InPlace: append(bases{floatsBase(t.Weights)}, momentBases(t.Momentum)...),
+			}
+			return momentVectors(pairs[i].weights, t.Momentum, kernels.Moment{}, arrays, func(update kernels.MuonUpdateFunc, lo, hi int) {
 				update(t.Slice(lo, hi), s)
 			})
 		}, op)...)

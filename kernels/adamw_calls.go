@@ -53,6 +53,9 @@ func (c *AdamWCalls) Len() int { return len(c.calls) }
 func (c *AdamWCalls) Clear() {
 	clear(c.calls)
 	c.calls, c.pieces = c.calls[:0], c.pieces[:0]
+	for _, w := range c.workers {
+		*w = adamWWorker{}
+	}
 }
 
 // Add checks a parameter as AdamW does, and makes it one of those that Run steps, by what s

@@ -141,6 +141,10 @@ func Accumulate(sums, gradients Floats, limit ...Threads) error {
 	if gradients.BF16 != nil {
 		run = OpAccumulateBF16.run
 	}
+	if small(sums.Len()) {
+		run(sums, gradients)
+		return nil
+	}
 	accumulateSplit.run(accumulateArgs{sums, gradients, run}, sums.Len(), 1, limit)
 	return nil
 }

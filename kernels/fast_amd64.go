@@ -3,15 +3,16 @@
 package kernels
 
 import (
+	"github.com/lowbit-go/lowbit/amd64"
 	"github.com/lowbit-go/lowbit/internal/cpufeature"
 )
 
 var fast = implementations{
-	quantizeDynamic8:         avx2[QuantizeFunc](quantizeAVX2),
-	quantizeDynamic8Unsigned: avx2[QuantizeFunc](quantizeAVX2),
+	quantizeDynamic8:         avx512[QuantizeFunc]("avx512", 0, dynamicQuantize(amd64.QuantizeDynamic8AVX512).run, avx2[QuantizeFunc](quantizeAVX2)),
+	quantizeDynamic8Unsigned: avx512[QuantizeFunc]("avx512", 0, dynamicQuantize(amd64.QuantizeDynamic8UnsignedAVX512).run, avx2[QuantizeFunc](quantizeAVX2)),
 	quantize8:                avx2[QuantizeFunc](quantizeAVX2),
 	quantize4:                avx2[QuantizeFunc](quantize4AVX2),
-	dequantize8:              avx2[DequantizeFunc](dequantizeAVX2),
+	dequantize8:              avx512[DequantizeFunc]("avx512vbmi", cpufeature.VBMI, dequantizeAVX512, avx2[DequantizeFunc](dequantizeAVX2)),
 	dequantize4:              avx2[DequantizeFunc](dequantize4AVX2),
 
 	round:      avx512[RoundFunc]("avx512", 0, roundAVX512, avx2[RoundFunc](roundAVX2)),
@@ -19,18 +20,29 @@ var fast = implementations{
 	stochastic: avx512[StochasticFunc]("avx512", 0, stochasticAVX512, avx2[StochasticFunc](stochasticAVX2)),
 	widen:      avx512[WidenFunc]("avx512", 0, widenAVX512, avx2[WidenFunc](widenAVX2)),
 
-	absmax:       avx2[AbsmaxFunc](absmaxAVX2),
-	normFloat32:  avx2[ChunkSumsFunc](normFloat32AVX2),
-	normBF16:     avx2[ChunkSumsFunc](normBF16AVX2),
-	scaleFloat32: avx2[ScaleFunc](scaleFloat32AVX2),
-	scaleBF16:    avx2[ScaleFunc](scaleBF16AVX2),
+	absmax:       avx512[AbsmaxFunc]("avx512", 0, absmaxAVX512, avx2[AbsmaxFunc](absmaxAVX2)),
+	normFloat32:  avx512[ChunkSumsFunc]("avx512", 0, normFloat32AVX512, avx2[ChunkSumsFunc](normFloat32AVX2)),
+	normBF16:     avx512[ChunkSumsFunc]("avx512", 0, normBF16AVX512, avx2[ChunkSumsFunc](normBF16AVX2)),
+	dot:          avx512[DotFunc]("avx512", 0, dotAVX512, avx2[DotFunc](dotAVX2)),
+	scaleFloat32: avx512[ScaleFunc]("avx512", 0, scaleFloat32AVX512, avx2[ScaleFunc](scaleFloat32AVX2)),
+	scaleBF16:    avx512[ScaleFunc]("avx512", 0, scaleBF16AVX512, avx2[ScaleFunc](scaleBF16AVX2)),
 
-	adamWFloat32: adamWFloat32AVX2,
-	adamWBF16:    adamWBF16AVX2,
-	adamW8bit:    adamW8bitAVX2,
+	factorRowsFloat32: factorRowsFloat32Impls,
+	factorRowsBF16:    factorRowsBF16Impls,
+	factorColsFloat32: factorColsFloat32Impls,
+	factorColsBF16:    factorColsBF16Impls,
+	accumulateFloat32: accumulateFloat32Impls,
+	accumulateBF16:    accumulateBF16Impls,
 
-	adamW4bit:     adamW4bitAVX2,
-	adamWFactored: adamW4bitAVX2,
+	muonDirection: muonDirectionImpls(),
+	muonUpdate:    muonUpdateImpls(),
+
+	adamWFloat32: adamWFloat32,
+	adamWBF16:    adamWBF16,
+	adamW8bit:    adamW8bit,
+
+	adamW4bit:     adamW4bit,
+	adamWFactored: adamW4bit,
 
 	gemmFloat32: gemmFloat32,
 	syrkFloat32: syrkFloat32,

@@ -92,3 +92,44 @@ func widenAVX512(dst []float32, src []bf16.BF16) {
 	race.Read(src)
 	amd64.WidenAVX512(dst, uint16s(src), streams(len(dst)))
 }
+
+func absmaxAVX512(x []float32) float32 {
+	race.Read(x)
+	return amd64.AbsmaxAVX512(x)
+}
+
+func normFloat32AVX512(sums []float64, x Floats) {
+	race.Write(sums)
+	race.Read(x.F32)
+	amd64.SumSquaresAVX512(sums, x.F32)
+}
+
+func normBF16AVX512(sums []float64, x Floats) {
+	race.Write(sums)
+	race.Read(x.BF16)
+	amd64.SumSquaresBF16AVX512(sums, uint16s(x.BF16))
+}
+
+func dotAVX2(sums []float64, x, y []float32) {
+	race.Write(sums)
+	race.Read(x)
+	race.Read(y)
+	amd64.SumProductsAVX2(sums, x, y)
+}
+
+func dotAVX512(sums []float64, x, y []float32) {
+	race.Write(sums)
+	race.Read(x)
+	race.Read(y)
+	amd64.SumProductsAVX512(sums, x, y)
+}
+
+func scaleFloat32AVX512(x Floats, factor float32) {
+	race.Write(x.F32)
+	amd64.ScaleAVX512(x.F32, factor)
+}
+
+func scaleBF16AVX512(x Floats, factor float32) {
+	race.Write(x.BF16)
+	amd64.ScaleBF16AVX512(uint16s(x.BF16), factor)
+}

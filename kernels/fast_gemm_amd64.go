@@ -17,18 +17,15 @@ var (
 	gemmBF16 = avx512BF16[GemmFunc](pairsAVX512BF16.Gemm, avx512[GemmFunc]("avx512", 0, pairsAVX512.Gemm, avx2[GemmFunc](pairsAVX2.Gemm)))
 	syrkBF16 = avx512BF16[SyrkFunc](pairsAVX512BF16.Syrk, avx512[SyrkFunc]("avx512", 0, pairsAVX512.Syrk, avx2[SyrkFunc](pairsAVX2.Syrk)))
 
-	newtonSchulzFloat32 = avx512[NewtonSchulzFunc]("avx512", sums, stripsAVX512.NewtonSchulz, avx2[NewtonSchulzFunc](stripsAVX2.NewtonSchulz))
+	newtonSchulzFloat32 = avx512[NewtonSchulzFunc]("avx512", 0, stripsAVX512.NewtonSchulz, avx2[NewtonSchulzFunc](stripsAVX2.NewtonSchulz))
 	newtonSchulzBF16    = avx512BF16[NewtonSchulzFunc](stripsAVX512BF16.NewtonSchulz,
-		avx512[NewtonSchulzFunc]("avx512", sums, stripsBF16AVX512.NewtonSchulz, avx2[NewtonSchulzFunc](stripsBF16AVX2.NewtonSchulz)))
+		avx512[NewtonSchulzFunc]("avx512", 0, stripsBF16AVX512.NewtonSchulz, avx2[NewtonSchulzFunc](stripsBF16AVX2.NewtonSchulz)))
 )
-
-// sums are what the norms of matrices need.
-const sums = cpufeature.AVX2
 
 // avx512BF16 puts an implementation with VDPBF16PS before others where that instruction is
 // fast, and else behind the first of them.
 func avx512BF16[F any](f F, others []Impl[F]) []Impl[F] {
-	withIt := avx512("avx512bf16", cpufeature.BF16|sums, f, nil)
+	withIt := avx512("avx512bf16", cpufeature.BF16, f, nil)
 	if cpufeature.FastBF16Dot {
 		return append(withIt, others...)
 	}
@@ -82,7 +79,7 @@ var stripsAVX512 = &strips.Kernels{
 	Normalize:      amd64.NormalizeBlockAVX512,
 	TransposeStrip: amd64.TransposeBlockAVX512,
 
-	Absmax: amd64.AbsmaxAVX2, SumSquares: amd64.SumSquaresAVX2,
+	Absmax: amd64.AbsmaxAVX512, SumSquares: amd64.SumSquaresAVX512,
 }
 
 var stripsBF16AVX512 = &strips.Kernels{
@@ -94,7 +91,7 @@ var stripsBF16AVX512 = &strips.Kernels{
 	Normalize:      amd64.NormalizeBlockBF16AVX512,
 	TransposeStrip: amd64.TransposeBlockAVX512,
 
-	Absmax: amd64.AbsmaxAVX2, SumSquares: amd64.SumSquaresAVX2,
+	Absmax: amd64.AbsmaxAVX512, SumSquares: amd64.SumSquaresAVX512,
 }
 
 var pairsAVX512 = &strips.Kernels{
@@ -120,7 +117,7 @@ var stripsAVX512BF16 = &strips.Kernels{
 	TransposeStrip: amd64.TransposePairsAVX512BF16,
 	UnpackRows:     amd64.UnpairRowsAVX512BF16,
 
-	Absmax: amd64.AbsmaxAVX2, SumSquares: amd64.SumSquaresAVX2,
+	Absmax: amd64.AbsmaxAVX512, SumSquares: amd64.SumSquaresAVX512,
 }
 
 var pairsAVX512BF16 = &strips.Kernels{

@@ -22,11 +22,28 @@ func quantizeAVX2(codes []uint8, scales, x []float32, f Format) (poisoned int) {
 	return amd64.QuantizeAVX2(codes, scales, x, f.Block, f.ScaleDivisor(), cells)
 }
 
+// dynamicQuantize is the signature of the quantisers of the dynamic maps.
+type dynamicQuantize func(codes []uint8, scales, x []float32, block int, divisor float32, thresholds *[255]float32, stream bool) int
+
+func (quantize dynamicQuantize) run(codes []uint8, scales, x []float32, f Format) (poisoned int) {
+	race.Write(codes)
+	race.Write(scales)
+	race.Read(x)
+	return quantize(codes, scales, x, f.Block, f.ScaleDivisor(), f.Codebook.Thresholds(), streams(len(x)))
+}
+
 func dequantizeAVX2(dst []float32, codes []uint8, scales []float32, f Format) {
 	race.Write(dst)
 	race.Read(codes)
 	race.Read(scales)
 	amd64.DequantizeAVX2(dst, codes, scales, f.Block, f.Codebook.Table())
+}
+
+func dequantizeAVX512(dst []float32, codes []uint8, scales []float32, f Format) {
+	race.Write(dst)
+	race.Read(codes)
+	race.Read(scales)
+	amd64.DequantizeAVX512VBMI(dst, codes, scales, f.Block, f.Codebook.Table(), streams(len(dst)))
 }
 
 // quantize4AVX2 takes a block for zeros where all of its numbers are, not where its scale

@@ -82,6 +82,10 @@ func MuonDirection(dst []float32, t *MuonTensors, s *MuonScalars, limit ...Threa
 	piece := *t
 	piece.Weights, piece.Low, piece.Update = Floats{}, nil, nil
 	run := OpMuonDirection[muonStorage(t.Momentum)][gradients].run
+	if small(len(dst)) {
+		run(dst, piece, s)
+		return nil
+	}
 	muonDirectionSplit.run(muonArgs{dst: dst, tensors: piece, scalars: *s, direction: run}, len(dst), muonAlign(t), limit)
 	return nil
 }
@@ -108,6 +112,10 @@ func MuonUpdate(t *MuonTensors, s *MuonScalars, limit ...Threads) error {
 	for i, pair := range adamWPairs {
 		if pair.of(t.Weights, t.Gradients) {
 			run := OpMuonUpdate[muonStorage(t.Momentum)][i].run
+			if small(n) {
+				run(*t, s)
+				return nil
+			}
 			muonUpdateSplit.run(muonArgs{tensors: *t, scalars: *s, update: run}, n, muonAlign(t), limit)
 		}
 	}

@@ -34,6 +34,11 @@ func streamAlign(n int) int {
 	return 1
 }
 
+// small tells that n elements are one piece, for the caller's goroutine: doors that are
+// called for many small vectors call the implementation themselves, which a splitter's
+// bookkeeping takes longer than.
+func small(n int) bool { return n <= pieceElements }
+
 // splitter runs one operation over aligned pieces of its input. A is the operation's
 // arguments.
 type splitter[A any] struct {
@@ -55,7 +60,11 @@ func (s *splitter[A]) run(args A, n, align int, limit []Threads) Counts {
 	j := s.idle.Get().(*job[A])
 	j.args, j.n, j.counts = args, n, Counts{}
 	j.size = max(pieceElements/align, 1) * align
-	workers.Run(threads(limit), (n-1)/j.size+1, j)
+	if n <= j.size {
+		j.Do(0, 0)
+	} else {
+		workers.Run(threads(limit), (n-1)/j.size+1, j)
+	}
 	counts := j.counts
 	j.args = *new(A) // the pool keeps nobody's slices alive
 	s.idle.Put(j)

@@ -76,7 +76,7 @@ func Quantize(codes []uint8, scales, x []float32, f Format, limit ...Threads) (p
 	if err := disjoint("quantize", spanOf("codes", codes), spanOf("scales", scales), spanOf("x", x)); err != nil {
 		return 0, err
 	}
-	counts := quantizeSplit.run(quantizeArgs{codes, scales, x, f, OpQuantize(f.Codebook).run}, len(x), pieceAlign(f), limit)
+	counts := quantizeSplit.run(quantizeArgs{codes, scales, x, f, OpQuantize(f.Codebook).run}, len(x), streamBlocks(f, len(x)), limit)
 	return counts.SkippedBlocks, nil
 }
 
@@ -89,7 +89,7 @@ func Dequantize(dst []float32, codes []uint8, scales []float32, f Format, limit 
 	if err := disjoint("dequantize", spanOf("dst", dst), spanOf("codes", codes), spanOf("scales", scales)); err != nil {
 		return err
 	}
-	dequantizeSplit.run(dequantizeArgs{dst, codes, scales, f, OpDequantize(f.Codebook).run}, len(dst), pieceAlign(f), limit)
+	dequantizeSplit.run(dequantizeArgs{dst, codes, scales, f, OpDequantize(f.Codebook).run}, len(dst), streamBlocks(f, len(dst)), limit)
 	return nil
 }
 
@@ -130,6 +130,14 @@ func pieceAlign(f Format) int {
 		return 2 * f.Block
 	}
 	return f.Block // larger than any slice where twice it would overflow
+}
+
+// streamBlocks is the alignment of the pieces of n elements.
+func streamBlocks(f Format, n int) int {
+	if stream := streamAlign(n); stream%pieceAlign(f) == 0 {
+		return stream
+	}
+	return pieceAlign(f)
 }
 
 func checkFormat(op string, codes []uint8, scales []float32, n int, f Format) error {

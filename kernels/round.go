@@ -43,6 +43,10 @@ func Stochastic[B ~uint16](dst []B, src []float32, s Stream, limit ...Threads) e
 	if err := checkConversion("bf16_stochastic", spanOf("dst", narrow), len(narrow), spanOf("src", src), len(src)); err != nil {
 		return err
 	}
+	if small(len(src)) {
+		OpStochastic.run(narrow, src, s)
+		return nil
+	}
 	stochasticSplit.run(stochasticArgs{narrow, src, s}, len(src), randomGroup, limit)
 	return nil
 }
@@ -53,6 +57,10 @@ func Widen[B ~uint16](dst []float32, src []B, limit ...Threads) error {
 	if err := checkConversion("bf16_widen", spanOf("dst", dst), len(dst), spanOf("src", narrow), len(narrow)); err != nil {
 		return err
 	}
+	if small(len(narrow)) {
+		OpWiden.run(dst, narrow)
+		return nil
+	}
 	widenSplit.run(widenArgs{dst, narrow}, len(narrow), streamAlign(len(narrow)), limit)
 	return nil
 }
@@ -60,6 +68,10 @@ func Widen[B ~uint16](dst []float32, src []B, limit ...Threads) error {
 func round(op string, run RoundFunc, dst []bf16.BF16, src []float32, limit []Threads) error {
 	if err := checkConversion(op, spanOf("dst", dst), len(dst), spanOf("src", src), len(src)); err != nil {
 		return err
+	}
+	if small(len(src)) {
+		run(dst, src)
+		return nil
 	}
 	roundSplit.run(roundArgs{dst, src, run}, len(src), streamAlign(len(src)), limit)
 	return nil

@@ -32,6 +32,9 @@ func reads(bytes ...float64) Streams { return Streams{Read: bytes} }
 
 // Absmax is the largest magnitude of x: 0 for an empty slice, NaN if there is one.
 func Absmax(x []float32, limit ...Threads) float32 {
+	if small(len(x)) {
+		return OpAbsmax.run(x)
+	}
 	largest := absmaxResults.Get().(*atomic.Uint32)
 	largest.Store(0)
 	absmaxSplit.run(absmaxArgs{x, largest}, len(x), 1, limit)
@@ -60,6 +63,10 @@ func Scale(x Floats, factor float32, limit ...Threads) {
 	run := OpScaleFloat32.run
 	if x.BF16 != nil {
 		run = OpScaleBF16.run
+	}
+	if small(x.Len()) {
+		run(x, factor)
+		return
 	}
 	scaleSplit.run(scaleArgs{x, factor, run}, x.Len(), 1, limit)
 }
@@ -106,20 +113,26 @@ type sumArgs struct {
 // sumChunks adds the chunks' sums in order, a batch at a time.
 func sumChunks(args sumArgs, limit []Threads) float64 {
 	args.sums = chunkSums.Get().(*[sumBatch]float64)
-	defer chunkSums.Put(args.sums)
 	total := 0.0
 	const batch = sumBatch * reference.SumChunk
 	for ; args.first < args.x.Len(); args.first += batch {
 		n := min(batch, args.x.Len()-args.first)
-		sumSplit.run(args, n, reference.SumChunk, limit)
+		if small(n) {
+			sumPiece(&args, 0, n)
+		} else {
+			sumSplit.run(args, n, reference.SumChunk, limit)
+		}
 		for _, sum := range args.sums[:chunks(n)] {
 			total += sum
 		}
 	}
+	chunkSums.Put(args.sums)
 	return total
 }
 
-var sumSplit = split(func(a *sumArgs, lo, hi int) Counts {
+var sumSplit = split(sumPiece)
+
+func sumPiece(a *sumArgs, lo, hi int) Counts {
 	chunk := lo / reference.SumChunk
 	sums := a.sums[chunk : chunk+chunks(hi-lo)]
 	lo, hi = a.first+lo, a.first+hi
@@ -129,7 +142,7 @@ var sumSplit = split(func(a *sumArgs, lo, hi int) Counts {
 		a.squares(sums, a.x.Slice(lo, hi))
 	}
 	return Counts{}
-})
+}
 
 type scaleArgs struct {
 	x      Floats

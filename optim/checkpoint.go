@@ -65,9 +65,11 @@ func (o *Optimizer) Save(path string, options SaveOptions) error {
 	metadata := map[string]string{}
 	maps.Copy(metadata, options.Metadata)
 	metadata[checkpointKey] = string(description)
+	states := cursor{disk: o.disk}
+	defer states.leave()
 	tensors := []checkpointTensor{}
 	for _, p := range o.pieces(options.Weights) {
-		tensors = append(tensors, p.checkpointTensor())
+		tensors = append(tensors, p.checkpointTensor(&states))
 	}
 	w := checkpointWriter{path: path, metadata: metadata, overwrite: true}
 	return w.write(context.Background(), tensors)
@@ -80,7 +82,8 @@ func (o *Optimizer) Save(path string, options SaveOptions) error {
 // A checkpoint of another representation, with other parameters, shapes, roles or
 // precisions, of which a byte was altered, or that is no checkpoint, is an error that names
 // what the file holds and what was wanted. A failed load changes nothing: the state is read
-// into memory of its own first.
+// into memory of its own first, or into a scratch file of its own where states are
+// offloaded to disk. How they are offloaded may change between Save and Load.
 func (o *Optimizer) Load(path string) (metadata map[string]string, err error) {
 	f, err := tensorfile.Open(path)
 	if err != nil {
@@ -107,12 +110,19 @@ func (o *Optimizer) load(f *tensorfile.File) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := readPieces(f, loaded.pieces(weights)); err != nil {
+	defer loaded.Close()
+	if err := readPieces(f, loaded.pieces(weights), cursor{disk: loaded.disk, write: true}); err != nil {
 		return nil, err
 	}
 	o.engine.begin() // the last step cannot be taken again
+	if o.disk != nil {
+		o.disk.takeFile(loaded.disk)
+	}
 	for i, p := range params {
-		p.moments, p.step, p.hasSums = loaded.params[i].moments, saved.Parameters[i].Step, false
+		p.step, p.hasSums = saved.Parameters[i].Step, false
+		if o.disk == nil {
+			p.moments = loaded.params[i].moments
+		}
 		if weights {
 			copy(p.Weights.F32, loaded.params[i].Weights.F32)
 			copy(p.Weights.BF16, loaded.params[i].Weights.BF16)
@@ -203,11 +213,12 @@ func (o *Optimizer) usesSeed() bool {
 	return o.common.WeightRounding == "stochastic" || ok && c.MomentsRounding == "stochastic"
 }
 
-// empty is an optimizer of the same configuration that keeps these parameters' states in
-// memory of its own, and their weights too if asked to.
-func (o *Optimizer) empty(parameters []*parameter, weights bool) (*Optimizer, error) {
-	params := make([]Param, len(parameters))
-	for i, p := range parameters {
+// empty is an optimizer of the same configuration that keeps the parameters' states in
+// memory or a file of its own, and their weights in memory if asked to. Its parameters are
+// in the given order, but offloaded like this one's.
+func (o *Optimizer) empty(order []*parameter, weights bool) (*Optimizer, error) {
+	params := make([]Param, len(o.params))
+	for i, p := range o.params {
 		params[i] = *p.Param
 		params[i].Gradients = kernels.Floats{}
 		if weights && p.narrow {
@@ -216,11 +227,23 @@ func (o *Optimizer) empty(parameters []*parameter, weights bool) (*Optimizer, er
 			params[i].Weights = kernels.Float32s(make([]float32, p.n))
 		}
 	}
-	return New(o.config, params)
+	e, err := New(o.config, params)
+	if err != nil {
+		return nil, err
+	}
+	byName := map[string]*parameter{}
+	for _, p := range e.params {
+		byName[p.Name] = p
+	}
+	e.params = make([]*parameter, len(order))
+	for i, p := range order {
+		e.params[i] = byName[p.Name]
+	}
+	return e, nil
 }
 
 func (o *Optimizer) describe() checkpoint {
-	config, _ := json.Marshal(o.config) // of plain, checked values
+	config, _ := json.Marshal(o.config.resident()) // of plain, checked values
 	c := checkpoint{
 		FormatVersion: checkpointVersion, Representation: o.config.representation(),
 		Config: config, Step: o.step, Seed: o.common.Seed,
@@ -279,6 +302,8 @@ type piece struct {
 	StateTensor
 	name  string
 	shape []int64
+	owner *parameter // whose state it is a part of, or nil
+	index int        // of the part
 }
 
 // pieces are the checkpoint's tensors in order: the codebooks in use, then each
@@ -286,13 +311,14 @@ type piece struct {
 func (o *Optimizer) pieces(weights bool) []piece {
 	pieces := o.codebookPieces()
 	for _, p := range o.params {
-		for _, t := range p.moments.tensors() {
-			pieces = append(pieces, piece{t, t.Kind + "/" + p.Name, []int64{t.elements()}})
+		for i, t := range p.moments.tensors() {
+			pieces = append(pieces, piece{t, t.Kind + "/" + p.Name, []int64{t.elements()}, p, i})
 		}
 	}
 	if weights {
 		for _, p := range o.params {
-			pieces = append(pieces, piece{StateTensor{Kind: "weight", F32: p.Weights.F32, BF16: p.Weights.BF16}, weightName(p), p.Shape})
+			t := StateTensor{Kind: "weight", F32: p.Weights.F32, BF16: p.Weights.BF16}
+			pieces = append(pieces, piece{StateTensor: t, name: weightName(p), shape: p.Shape})
 		}
 	}
 	return pieces
@@ -313,7 +339,8 @@ func (o *Optimizer) codebookPieces() []piece {
 	var pieces []piece
 	for _, book := range books {
 		values := book.Values()
-		pieces = append(pieces, piece{StateTensor{Kind: "codebook", F32: values}, "codebook/" + book.Name(), []int64{int64(len(values))}})
+		t := StateTensor{Kind: "codebook", F32: values}
+		pieces = append(pieces, piece{StateTensor: t, name: "codebook/" + book.Name(), shape: []int64{int64(len(values))}})
 	}
 	return pieces
 }
@@ -322,15 +349,18 @@ func (p piece) tensor() tensorfile.Tensor {
 	return tensorfile.Tensor{Name: p.name, DType: p.dtype(), Shape: p.shape, Bytes: p.bytes()}
 }
 
-func (p piece) checkpointTensor() checkpointTensor {
+func (p piece) checkpointTensor(states *cursor) checkpointTensor {
 	return checkpointTensor{p.tensor(), pieceBytes, func(dst []byte, off int64) error {
+		if err := states.to(&p); err != nil {
+			return err
+		}
 		p.encode(dst, off)
 		return nil
 	}}
 }
 
 // readPieces fills the pieces from a file that must hold exactly them.
-func readPieces(f *tensorfile.File, pieces []piece) error {
+func readPieces(f *tensorfile.File, pieces []piece, states cursor) error {
 	want := make([]tensorfile.Tensor, len(pieces))
 	for i, p := range pieces {
 		want[i] = p.tensor()
@@ -355,6 +385,9 @@ func readPieces(f *tensorfile.File, pieces []piece) error {
 	sum := newChecksum(f.Metadata, want)
 	buffer := make([]byte, pieceBytes)
 	for i, piece := range pieces {
+		if err := states.to(&piece); err != nil {
+			return err
+		}
 		t, _ := f.Tensor(want[i].Name)
 		for off := int64(0); off < t.Bytes; off += pieceBytes {
 			chunk := buffer[:min(pieceBytes, t.Bytes-off)]
@@ -370,6 +403,9 @@ func readPieces(f *tensorfile.File, pieces []piece) error {
 			}
 			piece.decode(chunk, off)
 		}
+	}
+	if err := states.leave(); err != nil {
+		return err
 	}
 	saved := make([]byte, sha256.Size)
 	t, _ := f.Tensor(checksumTensor)

@@ -28,30 +28,12 @@ func TestKilledWhileSaving(t *testing.T) {
 	if folder := os.Getenv(killFolder); folder != "" {
 		saveForever(t, folder)
 	}
-	kills := 20
-	if text := os.Getenv("LOWBIT_KILLS"); text != "" {
-		var err error
-		kills, err = strconv.Atoi(text)
-		require.NoError(t, err)
-	}
+	kills := kills(t)
 	folder := t.TempDir()
 	path := filepath.Join(folder, "checkpoint")
 	step, leftovers := int64(0), 0
 	for i := range kills {
-		child := exec.Command(os.Args[0], "-test.run=^TestKilledWhileSaving$")
-		child.Env = append(os.Environ(), killFolder+"="+folder)
-		out, err := child.StdoutPipe()
-		require.NoError(t, err)
-		err = child.Start()
-		if errors.Is(err, syscall.ENOEXEC) {
-			t.Skip("an emulated process cannot start another")
-		}
-		require.NoError(t, err)
-		_, err = io.ReadFull(out, make([]byte, 1+i%3)) // so often it has saved
-		require.NoError(t, err)
-		time.Sleep(time.Duration(rand.Int64N(int64(20 * time.Millisecond))))
-		require.NoError(t, child.Process.Kill())
-		require.Error(t, child.Wait())
+		killAfter(t, folder, 1+i%3, os.Kill) // so often it has saved
 
 		opt, params := killed(t)
 		metadata, err := opt.Load(path)
@@ -68,6 +50,37 @@ func TestKilledWhileSaving(t *testing.T) {
 	opt, _ := killed(t)
 	require.NoError(t, opt.Save(path, optim.SaveOptions{Weights: true}))
 	require.Empty(t, unfinished(t, folder))
+}
+
+func kills(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv("LOWBIT_KILLS")
+	if text == "" {
+		return 20
+	}
+	kills, err := strconv.Atoi(text)
+	require.NoError(t, err)
+	return kills
+}
+
+// killAfter runs the calling test in a process of its own until that has printed so many
+// bytes, and a little longer.
+func killAfter(t *testing.T, folder string, bytes int, signal os.Signal) {
+	t.Helper()
+	child := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+	child.Env = append(os.Environ(), killFolder+"="+folder)
+	out, err := child.StdoutPipe()
+	require.NoError(t, err)
+	err = child.Start()
+	if errors.Is(err, syscall.ENOEXEC) {
+		t.Skip("an emulated process cannot start another")
+	}
+	require.NoError(t, err)
+	_, err = io.ReadFull(out, make([]byte, bytes))
+	require.NoError(t, err)
+	time.Sleep(time.Duration(rand.Int64N(int64(20 * time.Millisecond))))
+	require.NoError(t, child.Process.Signal(signal))
+	require.Error(t, child.Wait())
 }
 
 // killed makes the optimizer that the processes save: its weights are all the step's number.

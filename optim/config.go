@@ -17,7 +17,7 @@ type Config interface {
 	Warnings() []string
 
 	common() Common
-	// settle completes a parameter: its storage, weight decay and first state.
+	// settle completes a parameter: its storage, weight decay and the layout of its state.
 	settle(p *parameter, precision string, group ParamGroup) error
 	// setAdamW sets the numbers of AdamW's step of a parameter.
 	setAdamW(o *Optimizer, p *parameter, r StepResult)
@@ -25,6 +25,8 @@ type Config interface {
 	muon(o *Optimizer, p *parameter, r StepResult) (kernels.Counts, bool, error)
 	// representation names how the state is kept, for checkpoints.
 	representation() string
+	// resident is the configuration without offload, which checkpoints do not depend on.
+	resident() Config
 }
 
 // Common holds the keys that both configurations have.
@@ -49,8 +51,9 @@ type Common struct {
 	Seed uint64 `json:"seed"`
 	// ParamGroups change settings for the parameters they name; later groups win.
 	ParamGroups []ParamGroup `json:"param_groups,omitempty"`
-	// OptimizerStateOffload is none, cpu or disk. This version keeps states in main memory: cpu is the same as none,
-	// and New refuses disk.
+	// OptimizerStateOffload is none, cpu or disk. States are in main memory, where cpu wants them, unless it is disk:
+	// then they are in a file that has no name where the system allows that, and that Close gives back. Three batches
+	// of parameters are in memory at most, so a batch should not be much larger than others. No bit depends on it.
 	OptimizerStateOffload string `json:"optimizer_state_offload" want:"none|cpu|disk"`
 	// OptimizerStateOffloadDir is the directory for disk's scratch files.
 	OptimizerStateOffloadDir string `json:"optimizer_state_offload_dir,omitempty" want:"null or a directory"`
@@ -255,6 +258,16 @@ func (c MuonConfig) Type() string  { return "muon" }
 
 func (c AdamWConfig) common() Common { return c.Common }
 func (c MuonConfig) common() Common  { return c.Common }
+
+func (c AdamWConfig) resident() Config { c.Common.offload(defaultCommon()); return c }
+func (c MuonConfig) resident() Config  { c.Common.offload(defaultCommon()); return c }
+
+// offload takes the keys of offload from other.
+func (c *Common) offload(other Common) {
+	c.OptimizerStateOffload = other.OptimizerStateOffload
+	c.OptimizerStateOffloadDir = other.OptimizerStateOffloadDir
+	c.OptimizerStateOffloadBatchSize = other.OptimizerStateOffloadBatchSize
+}
 
 // Warnings names nearest-bfloat16 storage of a second moment whose decay is too slow for it.
 func (c AdamWConfig) Warnings() []string {

@@ -273,8 +273,7 @@ type Converted struct {
 //
 // Adam's state does not become Muon's, nor the other way around, and masters are not made:
 // such configurations are an error, and so is one that gives a parameter another optimizer.
-// The file appears whole or not at all. It is worked on in pieces, whatever its size: only
-// factors are in memory whole.
+// The file appears whole or not at all. It is worked on in pieces, whatever its size.
 func (s *SavedState) Convert(ctx context.Context, path string, config Config, options ConvertOptions) ([]Converted, error) {
 	planned, err := s.planTarget(config)
 	if err != nil {
@@ -290,7 +289,7 @@ func (s *SavedState) Convert(ctx context.Context, path string, config Config, op
 	metadata[checkpointKey] = string(description)
 	var tensors []checkpointTensor
 	for _, p := range o.codebookPieces() {
-		tensors = append(tensors, p.checkpointTensor())
+		tensors = append(tensors, p.checkpointTensor(&cursor{}))
 	}
 	report := make([]Converted, len(planned))
 	for i, p := range planned {

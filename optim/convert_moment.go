@@ -9,7 +9,6 @@ import (
 	"github.com/lowbit-go/lowbit/codebook"
 	"github.com/lowbit-go/lowbit/internal/tensorfile"
 	"github.com/lowbit-go/lowbit/kernels"
-	"github.com/lowbit-go/lowbit/kernels/reference"
 )
 
 // convertElements is how many elements are in memory at a time, or a block where that is more.
@@ -26,7 +25,6 @@ type storedMoment struct {
 
 	factored bool
 	row, col tensorfile.Tensor
-	factors  kernels.Moment // read when first needed
 }
 
 // stateFile is a file with what reading from it needs.
@@ -34,6 +32,10 @@ type stateFile struct {
 	*tensorfile.File
 	codes  []byte
 	scales []float32
+
+	factorsOf *storedMoment // whose these are
+	rowMean   float32
+	columns   []float32 // all, or those of a piece where they are many
 }
 
 func (m *storedMoment) String() string {
@@ -93,19 +95,61 @@ func (m *storedMoment) readCodes(dst []float32, first int64) error {
 	return nil
 }
 
+// readFactors multiplies factors, the rows' divided by their mean, as a step does.
 func (m *storedMoment) readFactors(dst []float32, first int64) error {
-	if m.factors.Col == nil {
-		row, col := make([]float32, m.row.Elements()), make([]float32, m.col.Elements())
-		if err := m.from.ReadFloat32(m.row, row, 0); err != nil {
-			return err
-		}
-		if err := m.from.ReadFloat32(m.col, col, 0); err != nil {
-			return err
-		}
-		reference.NormalizeRow(row, row)
-		m.factors = kernels.Moment{Row: row, Col: col}
+	if err := m.openFactors(); err != nil || len(dst) == 0 {
+		return err
 	}
-	m.factors.Product(dst, first)
+	f, cols := m.from, m.col.Elements()
+	row, col := first/cols, first%cols
+	rows := sized(&f.scales, (first+int64(len(dst))-1)/cols-row+1)
+	if err := f.ReadFloat32(m.row, rows, row); err != nil {
+		return err
+	}
+	for _, factor := range rows {
+		n := min(cols-col, int64(len(dst)))
+		columns := f.columns
+		if cols <= convertElements {
+			columns = columns[col : col+n]
+		} else {
+			columns = columns[:n]
+			if err := f.ReadFloat32(m.col, columns, col); err != nil {
+				return err
+			}
+		}
+		if factor /= f.rowMean; f.rowMean == 0 {
+			factor = 0
+		}
+		for i, x := range columns {
+			dst[i] = factor * x
+		}
+		dst, col = dst[n:], 0
+	}
+	return nil
+}
+
+// openFactors computes the mean of the rows' factors, and reads the columns' if they are few.
+func (m *storedMoment) openFactors() error {
+	f := m.from
+	if f.factorsOf == m {
+		return nil
+	}
+	n, sum := m.row.Elements(), 0.0
+	for at := int64(0); at < n; at += convertElements {
+		x := sized(&f.scales, min(convertElements, n-at))
+		if err := f.ReadFloat32(m.row, x, at); err != nil {
+			return err
+		}
+		for _, v := range x {
+			sum += float64(v)
+		}
+	}
+	f.rowMean, f.factorsOf = float32(sum/float64(n)), m
+	cols := m.col.Elements()
+	f.columns = sized(&f.columns, min(convertElements, cols))
+	if cols <= convertElements {
+		return f.ReadFloat32(m.col, f.columns, 0)
+	}
 	return nil
 }
 

@@ -96,35 +96,46 @@ func ceilDiv(n, by int64) int64 {
 	return q
 }
 
-// newMoments is the state before the first step: zeros.
-func (l stateLayout) newMoments(shape []int64, n int) moments {
-	s := moments{m: l.m.newMoment(n), v: l.v.newMoment(n)}
+// place lays the state out in memory of the arena, whatever that holds.
+func (l *stateLayout) place(shape []int64, n int, a *arena) moments {
+	s := moments{m: l.m.place(n, a), v: l.v.place(n, a)}
 	if l.factored {
 		rows, cols := factorSizes(shape, int64(n))
-		s.row, s.col = make([]float32, rows), make([]float32, cols)
+		s.row, s.col = take[float32](a, int(rows)), take[float32](a, int(cols))
 	}
 	if l.master {
-		s.low = make([]uint16, n)
+		s.low = take[uint16](a, n)
 	}
 	return s
 }
 
-func (l momentLayout) newMoment(n int) kernels.Moment {
+func (l *momentLayout) place(n int, a *arena) kernels.Moment {
 	switch {
 	case !l.held:
 		return kernels.Moment{}
 	case l.storage == storeFloat32:
-		return kernels.Moment{Floats: kernels.Float32s(make([]float32, n))}
+		return kernels.Moment{Floats: kernels.Float32s(take[float32](a, n))}
 	case l.storage == storeBF16:
-		return kernels.Moment{Floats: kernels.BF16s(make([]uint16, n))}
+		return kernels.Moment{Floats: kernels.BF16s(take[uint16](a, n))}
 	}
-	m := kernels.Moment{Codes: make([]uint8, l.format.CodeBytes(n)), Scales: make([]float32, l.format.Scales(n)), Format: l.format}
-	zero := l.format.Codebook.Zero()
-	if l.format.Codebook.Bits() == 4 {
-		zero |= zero << 4
+	return kernels.Moment{Codes: take[uint8](a, l.format.CodeBytes(n)), Scales: take[float32](a, l.format.Scales(n)), Format: l.format}
+}
+
+// newMoments are, in cleared memory of the arena, the state before the first step: zeros,
+// whose codes are not zero.
+func (p *parameter) newMoments(a *arena) moments {
+	s := p.layout.place(p.Shape, p.n, a)
+	for _, m := range []*kernels.Moment{&s.m, &s.v} {
+		if !m.Quantized() {
+			continue
+		}
+		zero := m.Format.Codebook.Zero()
+		if m.Format.Codebook.Bits() == 4 {
+			zero |= zero << 4
+		}
+		for i := range m.Codes {
+			m.Codes[i] = zero
+		}
 	}
-	for i := range m.Codes {
-		m.Codes[i] = zero
-	}
-	return m
+	return s
 }

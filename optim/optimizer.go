@@ -19,9 +19,10 @@ type Optimizer struct {
 	common Common
 	params []*parameter
 	engine engine
-	step   int64 // steps taken
-	summed bool  // whether a parameter may have sums of micro-batches
-	tied   bool  // whether a parameter has several names
+	disk   *offload // nil where states stay in memory
+	step   int64    // steps taken
+	summed bool     // whether a parameter may have sums of micro-batches
+	tied   bool     // whether a parameter has several names
 
 	leaders []*parameter // those whose numbers of AdamW's step were computed, the others share
 }
@@ -44,9 +45,6 @@ func New(config Config, params []Param) (*Optimizer, error) {
 		return nil, err
 	}
 	o := &Optimizer{config: config, common: config.common(), engine: &cpu{}}
-	if o.common.OptimizerStateOffload == "disk" {
-		return nil, fmt.Errorf("optim: optimizer_state_offload: got disk, want none or cpu: this version keeps states in memory")
-	}
 	distinct, tied, err := untie(params)
 	if err != nil {
 		return nil, err
@@ -70,13 +68,15 @@ func New(config Config, params []Param) (*Optimizer, error) {
 		p.seedV = bf16.StreamSeed(o.common.Seed, 'v', p.Name)
 		p.seedW = bf16.StreamSeed(o.common.Seed, 'w', p.Name)
 		p.layout.master = o.common.Master == "split" && p.narrow
-		p.moments = p.layout.newMoments(p.Shape, p.n)
 		o.params = append(o.params, p)
 	}
 	if err := o.common.checkMaster(o.params); err != nil {
 		return nil, err
 	}
 	if err := o.check(); err != nil {
+		return nil, err
+	}
+	if err := o.makeStates(); err != nil {
 		return nil, err
 	}
 	return o, nil
@@ -107,6 +107,27 @@ func (c Common) checkMaster(params []*parameter) error {
 	return nil
 }
 
+func (o *Optimizer) makeStates() (err error) {
+	if o.common.OptimizerStateOffload == "disk" {
+		o.disk, err = newOffload(o.params, o.common.OptimizerStateOffloadDir, o.common.OptimizerStateOffloadBatchSize)
+		return err
+	}
+	for _, p := range o.params {
+		p.moments = p.newMoments(nil)
+	}
+	return nil
+}
+
+// Close gives back what optimizer_state_offload disk took: the optimizer is of no use then.
+// Without disk there is nothing to close. An optimizer that is not closed keeps its scratch
+// file as long as it is reachable, but no longer than the process lives.
+func (o *Optimizer) Close() error {
+	if o.disk == nil || o.disk.closed {
+		return nil
+	}
+	return o.disk.close()
+}
+
 // StepResult says what a step did.
 type StepResult struct {
 	Step     int64   // 1 for the first
@@ -128,7 +149,7 @@ type StepResult struct {
 //
 // Slices of a wrong length or format are an error, and then nothing has changed. Gradients
 // that lie in the optimizer's own state (see State) are one too, which says which parameters
-// have been updated before.
+// have been updated before. An [OffloadError] comes with the result of a step that was taken.
 func (o *Optimizer) Step() (StepResult, error) {
 	r := StepResult{Step: o.step + 1, LR: o.common.LR.At(o.step), GradNorm: math.NaN(), Clip: 1}
 	steady := o.steady()
@@ -148,12 +169,19 @@ func (o *Optimizer) Step() (StepResult, error) {
 	}
 	if steady {
 		o.updateAgain(&r)
-	} else if err := o.update(0, len(o.params), &r); err != nil {
+		return o.taken(r), nil
+	}
+	if o.disk == nil {
+		if err := o.update(0, len(o.params), &r); err != nil {
+			return StepResult{}, err
+		}
+		return o.taken(r), nil
+	}
+	taken, err := o.disk.step(o, &r)
+	if !taken {
 		return StepResult{}, err
 	}
-	o.dropSums()
-	o.step++
-	return r, nil
+	return o.taken(r), err
 }
 
 // update steps the parameters from first to before last that have gradients.
@@ -198,7 +226,7 @@ func (o *Optimizer) updateOne(p *parameter, r *StepResult) (kernels.Counts, bool
 // steady tells whether a step is the last one again, but for its numbers: all parameters
 // are AdamW's and have the memory that they had. Then nothing needs to be checked.
 func (o *Optimizer) steady() bool {
-	return !o.summed && !o.tied && o.engine.again(o.params)
+	return !o.summed && !o.tied && o.disk == nil && o.engine.again(o.params)
 }
 
 func (o *Optimizer) updateAgain(r *StepResult) {
@@ -215,6 +243,12 @@ func (o *Optimizer) updateAgain(r *StepResult) {
 // sharesStep tells whether AdamW steps both with the same numbers, but for their seeds.
 func (p *parameter) sharesStep(q *parameter) bool {
 	return p.step == q.step && p.lrScale == q.lrScale && p.weightDecay == q.weightDecay && p.storage == q.storage && !p.muon
+}
+
+func (o *Optimizer) taken(r StepResult) StepResult {
+	o.dropSums()
+	o.step++
+	return r
 }
 
 // Steps is the number of steps taken.

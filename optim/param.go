@@ -75,6 +75,7 @@ type parameter struct {
 	role   string
 	shape  matrixShape
 	layout stateLayout
+	home   *batch   // that it is offloaded with, or nil
 	sums   []uint16 // bf16 sums of the gradients of micro-batches, or nil
 
 	seedM, seedV, seedW uint64

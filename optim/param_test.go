@@ -72,7 +72,6 @@ func TestParametersThatAreRefused(t *testing.T) {
 		{`{"type": "muon", "lr": 1, "param_groups": [{"params": ["w"], "role": "vector", "optimizer": "muon"}]}`, []optim.Param{w}, `parameter "w": optimizer muon needs a matrix, found role vector`},
 		{`{"param_groups": [{"params": ["w", "v*"]}]}`, []optim.Param{w}, `param_groups[0].params[1]: "v*" matches none of 1 parameters`},
 		{`{"master": "split"}`, []optim.Param{w}, `master: got split, want none where no parameter has bf16 weights`},
-		{`{"optimizer_state_offload": "disk", "optimizer_state_offload_dir": "x"}`, []optim.Param{w}, `optimizer_state_offload: got disk, want none or cpu: this version keeps states in memory`},
 
 		// Weights that share memory.
 		{`{}`, []optim.Param{w, {Name: "v", Shape: []int64{6}, Weights: kernels.Float32s(shared[5:11])}}, `parameters "w" and "v" share a part of their weights, want all or nothing`},

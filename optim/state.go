@@ -15,7 +15,7 @@ type moments struct {
 // StateTensor is one piece of a parameter's state: exp_avg and exp_avg_sq, the moments, with
 // exp_avg_absmax and exp_avg_sq_absmax where they are codes; row and col, the factors of a
 // second moment; low, the lower halves of a split master. One of the slices is set, and
-// shares the optimizer's memory.
+// shares the optimizer's memory unless that is on disk.
 type StateTensor struct {
 	Kind string
 	F32  []float32
@@ -51,12 +51,17 @@ func (s *moments) tensors() []StateTensor {
 }
 
 // State lists the pieces of a parameter's state, each flat in the order of the parameter's
-// elements; nil for an unknown name. A tied parameter goes by its first name.
+// elements; nil for an unknown name. A tied parameter goes by its first name. States that
+// are offloaded to disk are read from there into memory of their own: nil where that fails.
 func (o *Optimizer) State(name string) []StateTensor {
 	for _, p := range o.params {
-		if p.Name == name {
-			return p.moments.tensors()
+		if p.Name != name {
+			continue
 		}
+		if o.disk != nil {
+			return o.disk.copyOf(p)
+		}
+		return p.moments.tensors()
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ as they were for it. A call of 30,000 elements takes about 60 µs.
 
 // adamW8bit keeps its pointers in the arguments' memory between the passes over a block.
 func (g *generator) adamW8bit(weights, gradients format) {
-	a := g.adamW()
+	a := g.adamW(scalarCount)
 	groups, length := g.AllocLocal(2*groupBytes), g.AllocLocal(8)
 	base := func(slice string) mem { return g.resolve(g.Param(slice).Base()) }
 	reload := func(m mem) gp {

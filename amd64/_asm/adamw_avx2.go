@@ -46,10 +46,11 @@ type adamW struct {
 	round   rounding
 }
 
-func (g *generator) adamW() adamW {
-	a := adamW{generator: g, scalars: g.AllocLocal(32 * scalarCount)}
+// adamW loads the first of the scalars.
+func (g *generator) adamW(count int) adamW {
+	a := adamW{generator: g, scalars: g.AllocLocal(32 * count)}
 	s := g.number("s")
-	for i := range scalarCount {
+	for i := range count {
 		y := g.YMM()
 		g.VBROADCASTSS(at(s, 4*i), y)
 		g.VMOVUPS(y, a.scalar(i))
@@ -120,9 +121,14 @@ func adamWBF16AVX2(g *generator)    { adamWElements(g, bfloat16s) }
 
 func adamWElements(g *generator, moments format) {
 	for _, pair := range pairs {
-		weights, gradients := pair[0], pair[1]
-		name := fmt.Sprintf("AdamW%sW%sG%sAVX2", moments.name, weights.name, gradients.name)
-		g.function(name, fmt.Sprintf("(w []%s, g []%s, m, v []%s, s *[11]float32, nesterov, skip bool) int", weights.goType, gradients.goType, moments.goType), fmt.Sprintf(`
+		g.adamWFunction("AVX2", pair[0], pair[1], moments)
+		g.adamWLoops(pair[0], pair[1], moments)
+	}
+}
+
+func (g *generator) adamWFunction(suffix string, weights, gradients, moments format) {
+	name := fmt.Sprintf("AdamW%sW%sG%s%s", moments.name, weights.name, gradients.name, suffix)
+	g.function(name, fmt.Sprintf("(w []%s, g []%s, m, v []%s, s *[11]float32, nesterov, skip bool) int", weights.goType, gradients.goType, moments.goType), fmt.Sprintf(`
 %s is a step of AdamW on %s weights, %s gradients and %s moments, all of
 one length. The scalars are the first fields of reference.AdamWScalars. It counts the
 elements that are not finite and, with skip, leaves them as they were. A call of 100,000
@@ -139,8 +145,6 @@ elements takes about 100 µs.
 		w[i], m[i], v[i] = e.w, e.m, e.v
 	}
 	return nonFinite`, name, weights.prose(), gradients.prose(), moments.prose()))
-		g.adamWLoops(weights, gradients, moments)
-	}
 }
 
 func (f format) prose() string { return strings.ToLower(strings.Replace(f.name, "F32", "float32", 1)) }
@@ -148,7 +152,7 @@ func (f format) prose() string { return strings.ToLower(strings.Replace(f.name, 
 func (g *generator) adamWLoops(weights, gradients, moments format) {
 	pw, pg, pm, pv := g.pointer("w"), g.pointer("g"), g.pointer("m"), g.pointer("v")
 	n := g.length("w")
-	a := g.adamW()
+	a := g.adamW(scalarCount)
 	if weights == bfloat16s || moments == bfloat16s {
 		a.round = g.rounding()
 	}

@@ -31,6 +31,7 @@ var compile = pass.Concat(
 )
 
 func clearUpperOutputs(i *ir.Instruction) error {
+	i.CancellingInputs = i.CancellingInputs || i.Opcode == "VPXORD" && len(i.Operands) == 3 // of a register with itself
 	for j, output := range i.Outputs {
 		if r, ok := output.(reg.Vec); ok && strings.HasPrefix(i.Opcode, "V") {
 			i.Outputs[j] = r.AsZ()

@@ -190,3 +190,11 @@ func (g *generator) unordered(z vec) mask {
 	g.VCMPPS(operand.Imm(3), z, z, k)
 	return k
 }
+
+// load512 loads numbers of a format as the floats of register i.
+func (g *generator) load512(f format, p gp, i int, of part) vec {
+	if f == bfloat16s {
+		return g.loadBF16512(p, i, of)
+	}
+	return g.loadFloats512(p, i, of)
+}

@@ -99,15 +99,21 @@ type stochasticRounding512 struct {
 
 func (g *generator) stochasticRounding512() stochasticRounding512 {
 	r := stochasticRounding512{
-		halves: g.halves(), mix: g.ZMM(), magnitude: g.broadcast512(0x7fff7fff), largest: g.broadcast512(0x7f7f7f7f),
+		halves: g.halves(), mix: g.mixedOrder(), magnitude: g.broadcast512(0x7fff7fff), largest: g.broadcast512(0x7f7f7f7f),
 		infinity: g.broadcast512(0x7f807f80), quiet: g.broadcast512(0x00400040), ones: g.broadcast512(0xffffffff), rare: new([]func()),
 	}
+	return r
+}
+
+// mixedOrder takes half-words in turn from the first 16 and from the last.
+func (g *generator) mixedOrder() vec {
+	z := g.ZMM()
 	var words []uint32
 	for i := range uint32(lanes512) {
 		words = append(words, i|(i+lanes512)<<16)
 	}
-	g.VMOVDQU64(g.data("mix", words...), r.mix)
-	return r
+	g.VMOVDQU64(g.data("mix", words...), z)
+	return z
 }
 
 // round rounds the lanes of a and b with 32 random half-words, to 32 half-words.

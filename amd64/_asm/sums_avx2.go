@@ -21,34 +21,16 @@ AbsmaxAVX2 is the largest magnitude: 0 of an empty slice, NaN if there is a NaN.
 	g.VMOVSS(g.absmax(x, n), g.result())
 	g.end()
 
-	for _, f := range []struct {
-		name, of, value string
-		bytes           int
-		load            func(p gp) []vec
-	}{
-		{"SumSquaresAVX2", "float32", "float64(v)", 4, func(p gp) []vec {
-			var y []vec
-			for lane := 0; lane < sumLanes; lane += 4 {
-				wide := g.YMM()
-				g.VCVTPS2PD(at(p, 4*lane), wide)
-				y = append(y, wide)
-			}
-			return y
-		}},
-		{"SumSquaresBF16AVX2", "uint16", "float64(bf16.BF16(v).Float32())", 2, func(p gp) []vec {
-			var y []vec
-			for lane := 0; lane < sumLanes; lane += 4 {
-				wide := g.YMM()
-				g.VPMOVZXWD(at(p, 2*lane), wide.AsX())
-				g.VPSLLD(operand.Imm(16), wide.AsX(), wide.AsX())
-				g.VCVTPS2PD(wide.AsX(), wide)
-				y = append(y, wide)
-			}
-			return y
-		}},
-	} {
-		g.sumSquares(f.name, f.of, f.value, f.bytes, f.load)
-	}
+	g.squares("SumSquaresAVX2", "float32", "float64(v)", 4)
+	g.squares("SumSquaresBF16AVX2", "uint16", "float64(bf16.BF16(v).Float32())", 2)
+
+	g.function("SumProductsAVX2", "(sums []float64, x, y []float32)", sumProductsDoc("SumProductsAVX2"))
+	sums, chunks := g.pointer("sums"), g.length("sums")
+	x, n = g.pointer("x"), g.length("x")
+	y := g.pointer("y")
+	s := g.summation(cursor{x, 4}, cursor{y, 4})
+	s.chunks(sums, chunks, n)
+	g.end()
 
 	g.function("ScaleAVX2", "(x []float32, factor float32)", `
 ScaleAVX2 multiplies in place. A call of 500,000 elements takes about 100 µs.
@@ -128,15 +110,16 @@ func (g *generator) largestLane(y vec) vec {
 	return x.(vec)
 }
 
-func (g *generator) sumSquares(name, of, value string, bytes int, load func(p gp) []vec) {
-	g.function(name, "(sums []float64, x []"+of+")", name+` 
+// sumSquaresDoc is the comment of a function that sums squares.
+func sumSquaresDoc(name, value string) string {
+	return name + ` 
 sets each of the sums to that of the squares of 4096 elements of x, the last of what is
 left, in a fixed order. Sixteen chunks take about 20 µs.
 
 	for c := range sums {
 		var lanes [16]float64
 		for i, v := range x[c*4096 : min(c*4096+4096, len(x))] {
-			lanes[i%16] += `+value+` * `+value+`
+			lanes[i%16] += ` + value + ` * ` + value + `
 		}
 		for width := 8; width > 0; width /= 2 {
 			for j := range width {
@@ -144,70 +127,156 @@ left, in a fixed order. Sixteen chunks take about 20 µs.
 			}
 		}
 		sums[c] = lanes[0]
-	}`)
+	}`
+}
+
+func sumProductsDoc(name string) string {
+	return name + ` sums the products of x and y, which have one length, in the order of
+the sums of squares. Sixteen chunks take about 30 µs.
+
+	reference.ChunkDots(sums, x, y)`
+}
+
+func (g *generator) squares(name, of, value string, bytes int) {
+	g.function(name, "(sums []float64, x []"+of+")", sumSquaresDoc(name, value))
 	sums, chunks := g.pointer("sums"), g.length("sums")
 	x, n := g.pointer("x"), g.length("x")
-	tail := g.AllocLocal(sumLanes * bytes)
-	var lanes [4]vec
-	for i := range lanes {
-		lanes[i] = g.YMM()
-	}
-	add := func(p gp) {
-		for i, y := range load(p) {
-			g.VMULPD(y, y, y)
-			g.VADDPD(y, lanes[i], lanes[i])
-		}
-	}
-	g.loop(chunks, 1, func() {
-		for _, y := range lanes {
-			g.VXORPD(y, y, y)
-		}
-		chunk := g.GP64()
-		g.MOVL(operand.U32(sumChunk), chunk.As32())
-		g.CMPQ(n, chunk)
-		g.CMOVQCS(n, chunk)
-		g.SUBQ(chunk, n)
-		g.loop(chunk, sumLanes, func() {
-			add(x)
-			g.advance(x, sumLanes*bytes)
-		})
-
-		whole := operand.LabelRef(g.label("whole"))
-		g.TESTQ(chunk, chunk)
-		g.JZ(whole)
-		zero := g.YMM()
-		g.VPXOR(zero, zero, zero)
-		for i := 0; i < sumLanes*bytes; i += 32 {
-			g.VMOVDQU(zero, tail.Offset(i))
-		}
-		to, one := g.GP64(), g.GP32()
-		g.LEAQ(tail, to)
-		g.loop(chunk, 1, func() {
-			if bytes == 4 {
-				g.MOVL(at(x, 0), one)
-				g.MOVL(one, at(to, 0))
-			} else {
-				g.MOVWLZX(at(x, 0), one)
-				g.MOVW(one.As16(), at(to, 0))
-			}
-			g.advance(x, bytes)
-			g.advance(to, bytes)
-		})
-		g.LEAQ(tail, to)
-		add(to)
-		g.Label(string(whole))
-
-		g.VADDPD(lanes[2], lanes[0], lanes[0])
-		g.VADDPD(lanes[3], lanes[1], lanes[1])
-		g.VADDPD(lanes[1], lanes[0], lanes[0])
-		high := g.XMM()
-		g.VEXTRACTF128(operand.Imm(1), lanes[0], high)
-		g.VADDPD(high, lanes[0].AsX(), high)
-		second := g.XMM()
-		g.VUNPCKHPD(high, high, second)
-		g.VADDSD(second, high, high)
-		g.VMOVSD(high, at(sums, 0))
-		g.advance(sums, 8)
-	})
+	s := g.summation(cursor{x, bytes})
+	s.chunks(sums, chunks, n)
 	g.end()
+}
+
+// summation adds squares of what one cursor points to, or products of two, in the
+// contract's order.
+type summation struct {
+	*generator
+	cursors []cursor
+	tails   []mem // room for the last of the elements, as float32, and zeros
+	lanes   [4]vec
+	scale   vec // multiplies each element, if not nil
+}
+
+func (g *generator) summation(cursors ...cursor) summation {
+	s := summation{generator: g, cursors: cursors}
+	for range cursors {
+		s.tails = append(s.tails, g.AllocLocal(4*sumLanes))
+	}
+	for i := range s.lanes {
+		s.lanes[i] = g.YMM()
+	}
+	return s
+}
+
+// chunks stores the sums of chunks, the last of which may end early.
+func (s summation) chunks(sums, chunks, n gp) {
+	s.loop(chunks, 1, func() {
+		s.VMOVSD(s.chunk(s.nextChunk(n)), at(sums, 0))
+		s.advance(sums, 8)
+	})
+}
+
+// nextChunk takes as many elements as a chunk has, or all, away from n.
+func (g *generator) nextChunk(n gp) gp {
+	chunk := g.GP64()
+	g.MOVL(operand.U32(sumChunk), chunk.As32())
+	g.CMPQ(n, chunk)
+	g.CMOVQCS(n, chunk)
+	g.SUBQ(chunk, n)
+	return chunk
+}
+
+// chunk is the sum of n elements, which it spoils.
+func (s summation) chunk(n gp) vec {
+	for _, y := range s.lanes {
+		s.VXORPD(y, y, y)
+	}
+	s.loop(n, sumLanes, func() {
+		s.add(func(c cursor, lane int) vec { return s.fourOf(c, lane) })
+		for _, c := range s.cursors {
+			s.advance(c.gp, sumLanes*c.bytes)
+		}
+	})
+
+	whole := operand.LabelRef(s.label("whole"))
+	s.TESTQ(n, n)
+	s.JZ(whole)
+	zero, index := s.YMM(), s.GP64()
+	s.VPXOR(zero, zero, zero)
+	for _, tail := range s.tails {
+		s.VMOVDQU(zero, tail)
+		s.VMOVDQU(zero, tail.Offset(32))
+	}
+	s.XORL(index.As32(), index.As32())
+	s.loop(n, 1, func() {
+		for i, c := range s.cursors {
+			x := s.load(formatOf(c), c.gp, 1)
+			if s.scale != nil {
+				s.VMULSS(s.scale.AsX(), x.AsX(), x.AsX())
+			}
+			s.VMOVSS(x.AsX(), s.tails[i].Idx(index, 4))
+			s.advance(c.gp, c.bytes)
+		}
+		s.INCQ(index)
+	})
+	tails := map[gp]mem{}
+	for i, c := range s.cursors {
+		tails[c.gp] = s.tails[i]
+	}
+	s.add(func(c cursor, lane int) vec {
+		y := s.YMM()
+		s.VCVTPS2PD(tails[c.gp].Offset(4*lane), y)
+		return y
+	})
+	s.Label(string(whole))
+
+	sum, high := s.lanes[0], s.XMM()
+	s.VADDPD(s.lanes[2], sum, sum)
+	s.VADDPD(s.lanes[3], s.lanes[1], s.lanes[1])
+	s.VADDPD(s.lanes[1], sum, sum)
+	s.VEXTRACTF128(operand.Imm(1), sum, high)
+	s.VADDPD(high, sum.AsX(), high)
+	second := s.XMM()
+	s.VUNPCKHPD(high, high, second)
+	s.VADDSD(second, high, high)
+	return high
+}
+
+// add adds the squares or products of sixteen elements, each of which is exact.
+func (s summation) add(four func(c cursor, lane int) vec) {
+	for i, sum := range s.lanes {
+		x := four(s.cursors[0], 4*i)
+		y := x
+		if len(s.cursors) > 1 {
+			y = four(s.cursors[1], 4*i)
+		}
+		s.VFMADD231PD(y, x, sum)
+	}
+}
+
+// fourOf is four elements in float64.
+func (s summation) fourOf(c cursor, lane int) vec {
+	y := s.YMM()
+	x := y.AsX()
+	switch {
+	case c.bytes == 2:
+		s.VPMOVZXWD(at(c.gp, 2*lane), x)
+		s.VPSLLD(operand.Imm(16), x, x)
+		if s.scale != nil {
+			s.VMULPS(s.scale.AsX(), x, x)
+		}
+		s.VCVTPS2PD(x, y)
+	case s.scale != nil:
+		s.VMULPS(at(c.gp, 4*lane), s.scale.AsX(), x)
+		s.VCVTPS2PD(x, y)
+	default:
+		s.VCVTPS2PD(at(c.gp, 4*lane), y)
+	}
+	return y
+}
+
+func formatOf(c cursor) format {
+	if c.bytes == 2 {
+		return bfloat16s
+	}
+	return float32s
 }

@@ -53,7 +53,7 @@ func (c *benchCmd) machine() benchMachine {
 	threads := counts[len(counts)-1]
 	m := benchMachine{Brand: cpuid.CPU.BrandName, Threads: threads, FMAFlops: unknown, BF16DotFlops: unknown}
 	copying := kernels.Streams{Read: []float64{4}, Write: []float64{4}}
-	streams := roofs.NewStreams(copying, c.Elements)
+	streams := roofs.NewStreams(copying, roofs.NewArrays(copying, c.Elements))
 	streams.Choose(c.Elements, threads)
 	best := math.Inf(1)
 	for range benchTries {
@@ -74,7 +74,8 @@ func (c *benchCmd) machine() benchMachine {
 
 // vectors measures every implementation beside a loop that moves the same bytes.
 func (b *bencher) vectors(l bench.Load) error {
-	work, streams := l.Prepare(b.Elements), roofs.NewStreams(l.Row.Streams, b.Elements)
+	work := l.Prepare(b.Elements)
+	streams := roofs.NewStreams(l.Row.Streams, work.Arrays)
 	for _, name := range b.implementations(l) {
 		call := work.Calls[name]
 		elements := b.affordable(call)

@@ -197,7 +197,7 @@ func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("broken") 
 func TestBrokenOutput(t *testing.T) {
 	folder, in := small(t)
 	for _, args := range [][]string{
-		{"info"}, {"info", "--json"}, {"inspect", in}, {"inspect", in, "--json"},
+		{"info"}, {"info", "--json"}, {"inspect", in}, {"inspect", in, "--json"}, {"plan", in}, {"plan", in, "--json"},
 		{"quantize", in, filepath.Join(folder, "1"), "--format", "nf4"},
 		{"round", in, filepath.Join(folder, "2"), "--to", "bfloat16", "--json"},
 	} {

@@ -127,7 +127,7 @@ func checkSizes(sizes map[string]int64) error {
 		}
 	}
 	const layers = 1 << 14 // whose parameters fit into memory
-	for _, key := range []string{"num_hidden_layers", "n_layer", "num_local_experts", "num_experts"} {
+	for _, key := range []string{"num_hidden_layers", "n_layer"} {
 		if n := sizes[key]; n > layers {
 			return fmt.Errorf("%s is %d, want 1 to %d", key, n, layers)
 		}
@@ -199,8 +199,17 @@ func (f family) feedForward(b *shapes, layer string, c *decoderConfig) error {
 	return nil
 }
 
+// checkExperts limits the parameters of all layers to what fits into memory.
+func (c *decoderConfig) checkExperts(key string, n int64) error {
+	const most = 1 << 18
+	if n < 1 || n > most/c.Layers {
+		return fmt.Errorf("%s is %d, want 1 to %d in %d layers", key, n, most/c.Layers, c.Layers)
+	}
+	return nil
+}
+
 func mixtralExperts(b *shapes, layer string, c *decoderConfig) error {
-	if err := checkSizes(map[string]int64{"num_local_experts": c.LocalExperts}); err != nil {
+	if err := c.checkExperts("num_local_experts", c.LocalExperts); err != nil {
 		return err
 	}
 	b.linear(layer+"block_sparse_moe.gate", c.LocalExperts, c.HiddenSize, false)
@@ -217,7 +226,10 @@ func qwenExperts(b *shapes, layer string, c *decoderConfig) error {
 	if step := or(c.SparseStep, 1); step != 1 || len(c.DenseLayers) > 0 {
 		return fmt.Errorf("decoder_sparse_step is %d and mlp_only_layers has %d layers, want experts in every layer", step, len(c.DenseLayers))
 	}
-	if err := checkSizes(map[string]int64{"num_experts": c.Experts, "moe_intermediate_size": c.ExpertIntermediate}); err != nil {
+	if err := c.checkExperts("num_experts", c.Experts); err != nil {
+		return err
+	}
+	if err := checkSizes(map[string]int64{"moe_intermediate_size": c.ExpertIntermediate}); err != nil {
 		return err
 	}
 	b.linear(layer+"mlp.gate", c.Experts, c.HiddenSize, false)

@@ -101,6 +101,9 @@ func (m *plannedModel) addFile(path string, wanted map[string]bool) error {
 	if err := refuseQuantised(f); err != nil {
 		return err
 	}
+	if _, state := f.Metadata["lowbit.optimizer"]; state {
+		return badInput("%s: it holds an optimizer's state, want a model's weights", path)
+	}
 	for _, t := range f.Tensors {
 		if wanted != nil && !wanted[t.Name] {
 			continue

@@ -162,15 +162,19 @@ func TestPlanRefuses(t *testing.T) {
 		`{"model_type": "gpt2", "torch_dtype": "int8"}`: `dtype "int8", want float32`,
 		`{"model_type": `:                               "unexpected end of JSON",
 		`{}`:                                            `model_type ""`,
-		`{"model_type": "llama", "num_hidden_layers": 1000000, "vocab_size": 1, "hidden_size": 1, "intermediate_size": 1, "num_attention_heads": 1}`: "num_hidden_layers is 1000000",
+		`{"model_type": "mixtral", "num_hidden_layers": 10000, "vocab_size": 1, "hidden_size": 1, "intermediate_size": 1, "num_attention_heads": 1, "num_local_experts": 10000}`: "num_local_experts is 10000, want 1 to 26 in 10000 layers",
+		`{"model_type": "llama", "num_hidden_layers": 1000000, "vocab_size": 1, "hidden_size": 1, "intermediate_size": 1, "num_attention_heads": 1}`:                             "num_hidden_layers is 1000000",
 	} {
 		require.NoError(t, os.WriteFile(at, []byte(text), 0o644))
 		fails(t, exitBadInput, want, "plan", at)
 	}
+	state := filepath.Join(folder, "state")
+	succeeds(t, "step", "--config", writeConfig(t, `{}`), "--params", in, "--grads", in, "--out-params", filepath.Join(folder, "out"), "--out-state", state)
 	for _, test := range []struct {
 		want string
 		args []string
 	}{
+		{"it holds an optimizer's state, want a model's weights", []string{state}},
 		{"a file or --shapes", nil},
 		{"a file or --shapes", []string{in, "--shapes", "3"}},
 		{"--shards is 0", []string{in, "--shards", "0"}},

@@ -61,6 +61,7 @@ func (c *stepCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	defer s.opt.Close()
 	if err := s.load(c.State); err != nil {
 		return err
 	}
@@ -134,7 +135,7 @@ func newStepper(config optim.Config, file *tensorfile.File) (*stepper, error) {
 	slices.SortFunc(s.params, func(a, b optim.Param) int { return strings.Compare(a.Name, b.Name) })
 	var err error
 	if s.opt, err = optim.New(config, s.params); err != nil {
-		return nil, badInput("%s: %w", file.Path, err)
+		return nil, newOptimizerError(err, file.Path)
 	}
 	return s, nil
 }

@@ -28,6 +28,10 @@ type trainCmd struct {
 	Force        bool        `help:"Replace output files that exist."`
 	Threads      threadCount `placeholder:"N" help:"Use at most N threads; 0 means one a core."`
 	JSON         bool        `name:"json" help:"Print the table as one JSON object."`
+
+	OptimizerStateOffload          *string `enum:"none,cpu,disk" placeholder:"PLACE" help:"Keep the optimizers' states in memory (none, cpu) or on disk, in a file that is gone at the end; none by default."`
+	OptimizerStateOffloadDir       string  `placeholder:"DIR" help:"Folder for the file of --optimizer-state-offload disk."`
+	OptimizerStateOffloadBatchSize *int    `placeholder:"N" help:"Move the states of N parameters at a time; 1 by default."`
 }
 
 func (*trainCmd) Help() string {
@@ -43,6 +47,7 @@ Examples:
     lowbit train
     lowbit train --corpus notes/ --adam-8bit --steps 1000 --checkpoint run.safetensors
     lowbit train --resume run.safetensors --checkpoint run.safetensors
+    lowbit train --adam-8bit --optimizer-state-offload disk --optimizer-state-offload-dir /var/tmp
 `
 }
 
@@ -57,6 +62,7 @@ func (c *trainCmd) Run(e *env) error {
 		return err
 	}
 	runs, err := c.newRuns(e, t, saved)
+	defer closeRuns(runs)
 	if err != nil {
 		return err
 	}
@@ -132,8 +138,9 @@ func (c *trainCmd) newRuns(e *env, t *training, saved *trainState) ([]*trainRun,
 		for _, warning := range choice.config.Warnings() {
 			e.warn("%s: %s", choice.name, warning)
 		}
+		choice.config = c.offloaded(choice.config)
 		if runs[i], err = newTrainRun(t, choice); err != nil {
-			return nil, err
+			return runs, err
 		}
 	}
 	return runs, nil
@@ -165,14 +172,14 @@ func (c *trainCmd) trainAll(e *env, runs []*trainRun) error {
 	defer bar.end()
 	for _, r := range runs {
 		err := r.train(e.ctx, bar)
-		if c.Checkpoint != "" && !r.diverged {
+		if c.Checkpoint != "" && !r.diverged && !r.torn {
 			if err := r.save(c.Checkpoint); err != nil {
 				return err
 			}
 		}
 		if err != nil {
 			bar.end()
-			if c.Checkpoint != "" {
+			if c.Checkpoint != "" && !r.torn {
 				fmt.Fprintf(e.stderr, "lowbit: %s holds step %d of %d: --resume continues from there\n", c.Checkpoint, r.done(), r.training.steps)
 			}
 			return err

@@ -34,7 +34,7 @@ type trainState struct {
 var modelName = fmt.Sprintf("%+v", lm.Default)
 
 func (r *trainRun) state() (*trainState, error) {
-	config, err := json.Marshal(r.config)
+	config, err := json.Marshal(inMemory(r.config))
 	if err != nil {
 		return nil, err
 	}

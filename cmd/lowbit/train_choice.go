@@ -184,6 +184,9 @@ func (c *trainCmd) Validate() error {
 			return badInput("--optimizer names %s twice", name)
 		}
 	}
+	if err := c.validateOffload(); err != nil {
+		return err
+	}
 	return c.validateChoice()
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -28,6 +29,7 @@ type trainRun struct {
 	opt      *optim.Optimizer
 	curve
 	diverged bool
+	torn     bool // whether a step was taken in part
 
 	measured       int64 // steps that the times are of
 	step, optimize time.Duration
@@ -55,7 +57,7 @@ func newTrainRun(t *training, c choice) (*trainRun, error) {
 	}
 	var err error
 	if r.opt, err = optim.New(c.config, params); err != nil {
-		return nil, badInput("%s: %w", c.name, err)
+		return nil, newOptimizerError(err, c.name)
 	}
 	return r, nil
 }
@@ -117,6 +119,8 @@ func (r *trainRun) takeStep() error {
 	}
 	forward := time.Now()
 	if _, err := r.opt.Step(); err != nil {
+		var disk *optim.OffloadError
+		r.torn = !errors.As(err, &disk) || len(disk.Untouched) > 0
 		return err
 	}
 	end := time.Now()

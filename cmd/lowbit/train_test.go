@@ -249,8 +249,13 @@ func TestTrainRefuses(t *testing.T) {
 		"--config and --optimizer exclude each other":          {"--config", at("config"), "--optimizer", "muon"},
 		"--config and --lr exclude each other":                 {"--config", at("config"), "--lr", "1"},
 		at("amsgrad") + `: optim: unknown key "amsgrad"`:       {"--config", at("amsgrad")},
-		at("absent"):                                           {"--config", at("absent")},
-		"unknown flag --device":                                {"--device", "cpu"},
+		at("absent"):            {"--config", at("absent")},
+		"unknown flag --device": {"--device", "cpu"},
+		"--optimizer-state-offload must be one of":             {"--optimizer-state-offload", "gpu"},
+		"offload disk needs --optimizer-state-offload-dir":     {"--optimizer-state-offload", "disk"},
+		"-dir needs --optimizer-state-offload disk, got none":  {"--optimizer-state-offload-dir", folder},
+		"-dir needs --optimizer-state-offload disk, got cpu":   {"--optimizer-state-offload", "cpu", "--optimizer-state-offload-dir", folder},
+		"--optimizer-state-offload-batch-size is 0, want 1 or": {"--optimizer-state-offload-batch-size", "0"},
 		"--corpus: lm: corpus":                                 {"--corpus", at("absent")},
 		"holds 5 bytes of text, want at least":                 {"--corpus", at("short")},
 		at("empty") + " holds 0 bytes of text":                 {"--corpus", at("empty")},
@@ -283,6 +288,7 @@ func TestTrainRefuses(t *testing.T) {
 		})
 	}
 	fails(t, exitFailed, at("absent"), train(2, "--out", filepath.Join(at("absent"), "out"))...)
+	fails(t, exitFailed, at("absent")+": scratch file: ", train(2, "--optimizer-state-offload", "disk", "--optimizer-state-offload-dir", at("absent"))...)
 	fails(t, exitFailed, at("absent"), train(2, "--adam-8bit", "--checkpoint", filepath.Join(at("absent"), "c"))...)
 	require.Equal(t, everything, names(t, folder))
 }

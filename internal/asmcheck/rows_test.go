@@ -149,8 +149,7 @@ func (k *kernels) collect(node ast.Node, in *types.Func) {
 				k.set(left, n.Rhs[min(i, len(n.Rhs)-1)])
 			}
 		case *ast.RangeStmt:
-			k.set(n.Key, n.X)
-			k.set(n.Value, n.X)
+			k.set(n.Value, n.X) // the key is an index
 		}
 		return true
 	})

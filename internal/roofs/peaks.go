@@ -28,7 +28,7 @@ func Peaks() (list []*Peak) {
 }
 
 // peakTurns take some 50 µs.
-const peakTurns = 10_000
+const peakTurns = 20_000
 
 // Rate is the number of floating-point operations a second on so many threads, the best
 // of a few short tries.

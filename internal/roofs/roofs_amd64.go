@@ -21,5 +21,7 @@ func streamFuncs() (list []streamFunc) {
 }
 
 var peaks = []Peak{
-	{Name: "amd64/avx2", flops: 2 * 12 * 8, needs: cpufeature.AVX2 | cpufeature.FMA, run: amd64.PeakFMAAVX2},
+	{Name: "amd64/avx512", flops: 2 * 224, needs: cpufeature.AVX512, run: amd64.PeakFMAAVX512},
+	{Name: "amd64/avx2", flops: 2 * 112, needs: cpufeature.AVX2 | cpufeature.FMA, run: amd64.PeakFMAAVX2},
+	{Name: "amd64/avx512bf16", BF16: true, flops: 2 * 448, needs: cpufeature.AVX512 | cpufeature.BF16, run: amd64.PeakDotAVX512BF16},
 }

@@ -16,9 +16,12 @@ var every = kernels.Streams{Read: []float64{4, 0.5}, Write: []float64{2, 1}, InP
 
 func TestStreamsGoThroughTheirArrays(t *testing.T) {
 	for _, elements := range []int{1, 512, 513, 70_000} {
-		s := NewStreams(every, elements)
+		s := NewStreams(every, NewArrays(every, elements))
+		for _, l := range s.loops {
+			l.steps = steps(elements)
+		}
 		for _, l := range append(s.loops, &streamLoop{run: streamGo, bases: s.loops[0].bases, sizes: s.loops[0].sizes, kinds: s.loops[0].kinds, steps: s.loops[0].steps}) {
-			require.GreaterOrEqual(t, l.steps*stepElements, elements)
+			require.GreaterOrEqual(t, l.steps*StepElements, elements)
 			before := l.arrays()
 			for _, kind := range []int{2, 3} { // those that are written
 				clear(unsafe.Slice(l.bases[kind], l.steps*l.sizes[kind]))
@@ -27,7 +30,7 @@ func TestStreamsGoThroughTheirArrays(t *testing.T) {
 			after := l.arrays()
 			for i, kind := range l.kinds {
 				switch kind {
-				case read:
+				case read, inPlace:
 					require.Equal(t, before[i], after[i])
 				case write, nonTemporal:
 					require.NotContains(t, after[i], uint8(0))
@@ -46,7 +49,7 @@ func (l *streamLoop) arrays() (list [][]byte) {
 }
 
 func TestChooseTakesSomeOfTheElements(t *testing.T) {
-	s := NewStreams(every, 10_000)
+	s := NewStreams(every, NewArrays(every, 10_000))
 	s.Choose(600, 1)
 	require.Equal(t, 2, s.chosen.steps)
 	seconds := s.Time(1, 3)

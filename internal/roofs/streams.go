@@ -5,6 +5,7 @@ package roofs
 
 import (
 	"math"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -12,12 +13,12 @@ import (
 	"github.com/lowbit-go/lowbit/kernels"
 )
 
-// stepElements are moved at a time; no stream of the table has less than half a byte an
+// StepElements are moved at a time; no stream of the table has less than half a byte an
 // element, nor a step of it less than 256 bytes.
-const stepElements = 512
+const StepElements = 512
 
 // pieceSteps are what one goroutine does before it looks for more, as in package kernels.
-const pieceSteps = 32 << 10 / stepElements
+const pieceSteps = 32 << 10 / StepElements
 
 // The kinds of streams.
 const (
@@ -44,15 +45,32 @@ type streamLoop struct {
 	steps        int
 }
 
-// NewStreams makes arrays for an operation's streams of so many elements, in memory that
-// has been touched.
-func NewStreams(streams kernels.Streams, elements int) *Streams {
-	l := streamLoop{steps: steps(elements)}
+// Arrays are where streams lie, each with room for a multiple of StepElements.
+type Arrays struct{ Read, Write, InPlace []*byte }
+
+// NewArrays makes arrays of so many elements, in memory that has been touched.
+func NewArrays(streams kernels.Streams, elements int) Arrays {
+	list := func(sizes []float64) (bases []*byte) {
+		for _, bytes := range sizes {
+			array := make([]byte, steps(elements)*int(bytes*StepElements))
+			for i := range array {
+				array[i] = byte(i)
+			}
+			bases = append(bases, &array[0])
+		}
+		return bases
+	}
+	return Arrays{list(streams.Read), list(streams.Write), list(streams.InPlace)}
+}
+
+// NewStreams goes through arrays as an operation does. It should be those that the
+// operation itself works on: how fast memory is depends on where it lies. What is in
+// Write is lost; what is in InPlace stays.
+func NewStreams(streams kernels.Streams, arrays Arrays) *Streams {
+	l := streamLoop{bases: slices.Concat(arrays.Read, arrays.Write, arrays.InPlace)}
 	for kind, list := range [][]float64{read: streams.Read, write: streams.Write, inPlace: streams.InPlace} {
 		for _, bytes := range list {
-			size := int(bytes * stepElements)
-			l.bases = append(l.bases, &aligned(l.steps * size)[0])
-			l.sizes, l.kinds = append(l.sizes, size), append(l.kinds, kind)
+			l.sizes, l.kinds = append(l.sizes, int(bytes*StepElements)), append(l.kinds, kind)
 		}
 	}
 	s := &Streams{}
@@ -60,7 +78,7 @@ func NewStreams(streams kernels.Streams, elements int) *Streams {
 		usual, around := l, l
 		usual.run, around.run = run, run
 		s.loops = append(s.loops, &usual)
-		if len(streams.Write) > 0 {
+		if len(arrays.Write) > 0 && !slices.ContainsFunc(arrays.Write, misaligned) {
 			around.kinds = past(l.kinds)
 			s.loops = append(s.loops, &around)
 		}
@@ -68,10 +86,12 @@ func NewStreams(streams kernels.Streams, elements int) *Streams {
 	return s
 }
 
-func steps(elements int) int { return (elements-1)/stepElements + 1 }
+// misaligned tells whether non-temporal stores cannot begin there.
+func misaligned(p *byte) bool { return uintptr(unsafe.Pointer(p))%64 != 0 }
 
-// Choose takes the way that is fastest for so many elements, at most those that there are
-// arrays for, on so many threads.
+func steps(elements int) int { return (elements-1)/StepElements + 1 }
+
+// Choose takes the way that is fastest for so many elements on so many threads.
 func (s *Streams) Choose(elements, threads int) {
 	best := math.Inf(1)
 	for range 3 {
@@ -87,7 +107,7 @@ func (s *Streams) Choose(elements, threads int) {
 // Time is how long it takes to move an element in the chosen way, in seconds, the mean of
 // a number of times.
 func (s *Streams) Time(threads, times int) float64 {
-	return s.chosen.time(threads, times) / float64(s.chosen.steps*stepElements)
+	return s.chosen.time(threads, times) / float64(s.chosen.steps*StepElements)
 }
 
 func (l *streamLoop) time(threads, times int) float64 {
@@ -110,17 +130,6 @@ func past(kinds []int) []int {
 	return list
 }
 
-// aligned is memory that begins at a cache line.
-func aligned(n int) []byte {
-	const line = 64
-	x := make([]byte, n+line)
-	for i := range x {
-		x[i] = byte(i)
-	}
-	offset := -int(uintptr(unsafe.Pointer(&x[0]))) & (line - 1)
-	return x[offset : offset+n : offset+n]
-}
-
 // Do moves one piece.
 func (l *streamLoop) Do(_, piece int) {
 	first := piece * pieceSteps
@@ -141,7 +150,7 @@ func streamGo(streams []*byte, sizes, kinds []int, first, last int) {
 				keep(sum)
 			case inPlace:
 				for j := range x {
-					x[j]++
+					x[j] ^= nothing
 				}
 			default:
 				for j := range x {
@@ -151,6 +160,10 @@ func streamGo(streams []*byte, sizes, kinds []int, first, last int) {
 		}
 	}
 }
+
+// The compiler does not know what these are.
+
+var nothing uint64
 
 //go:noinline
 func keep(uint64) {}

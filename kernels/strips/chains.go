@@ -19,6 +19,7 @@ type result struct {
 	c           *float32
 	cStride     int
 	alpha, beta float32
+	near        *float32
 }
 
 // extend computes chains, and finishes them if there is a result. One call of a kernel
@@ -35,9 +36,9 @@ func (e *Kernels) extend(t *chains, r *result) {
 		}
 		a, b, acc := unsafe.SliceData(t.a[done*e.Width:]), unsafe.SliceData(t.b[done*e.Width:]), unsafe.SliceData(t.acc)
 		if t.diagonal {
-			e.Corner(layers, a, b, acc, resume, to.d, to.dStride, to.c, to.cStride, to.alpha, to.beta)
+			e.Corner(layers, a, b, acc, resume, to.d, to.dStride, to.c, to.cStride, to.alpha, to.beta, to.near)
 		} else {
-			e.Block(t.rows, layers, a, b, acc, resume, to.d, to.dStride, to.c, to.cStride, to.alpha, to.beta)
+			e.Block(t.rows, layers, a, b, acc, resume, to.d, to.dStride, to.c, to.cStride, to.alpha, to.beta, to.near)
 		}
 		if done += layers; done == t.layers {
 			return

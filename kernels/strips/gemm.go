@@ -262,7 +262,7 @@ func (p *product) finish(b *block, worker int) {
 	width, stride := p.Width, p.c.Stride
 	if c := p.c.Data.F32; c != nil && b.rows == width && b.cols == width && !b.diagonal {
 		d := &c[b.i*stride+b.j]
-		p.extend(&b.chains, &result{d, stride, d, stride, p.alpha, p.beta})
+		p.extend(&b.chains, &result{d, stride, d, stride, p.alpha, p.beta, nil})
 		if p.symmetric {
 			p.Transpose(&c[b.j*stride+b.i], stride, d, stride)
 		}
@@ -272,7 +272,7 @@ func (p *product) finish(b *block, worker int) {
 	if p.beta != 0 {
 		p.load(d, b, room)
 	}
-	p.extend(&b.chains, &result{&d[0], width, &d[0], width, p.alpha, p.beta})
+	p.extend(&b.chains, &result{&d[0], width, &d[0], width, p.alpha, p.beta, nil})
 	if p.symmetric {
 		p.Transpose(&mirrored[0], width, &d[0], width)
 	}

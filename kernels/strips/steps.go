@@ -142,6 +142,12 @@ func (m *stepping) block(worker, panel, strip int) {
 	if p.beta != 0 {
 		r.c = &p.c[at]
 	}
+	switch {
+	case p.symmetric:
+		r.near = &p.d[m.at(panel, strip*width, m.height)]
+	case p.transposed != nil:
+		r.near = &p.transposed[m.at(panel, strip*width, m.length)]
+	}
 	m.extend(&c, &r)
 	switch {
 	case c.diagonal:

@@ -38,15 +38,11 @@ func (g *generator) products(chains ...chain) {
 }
 
 func (g *generator) product(c chain, name string, limited bool, tiles []tile) {
-	parameters := "k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32"
+	parameters := "k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32"
 	if limited {
 		parameters = "rows, " + parameters
 	}
 	g.function(name, "("+parameters+")", g.documentation(c, name, limited))
-	rows := gp(nil)
-	if limited {
-		rows = g.arg("rows")
-	}
 	a, acc := g.arg("a"), g.arg("acc")
 	d, dStride := g.arg("d"), g.stride("dStride", 4)
 	old, oldStride := g.arg("c"), g.stride("cStride", 4)
@@ -57,7 +53,7 @@ func (g *generator) product(c chain, name string, limited bool, tiles []tile) {
 	for i, t := range tiles {
 		g.tile(c, t, a, acc, d, dStride, old, oldStride)
 		if limited && i < len(tiles)-1 {
-			g.SUBQ(operand.I32(t.rows), rows)
+			g.CMPQ(g.arg("rows"), operand.I32(t.row+t.rows))
 			g.JLE(operand.LabelRef(done))
 		}
 	}
@@ -82,7 +78,8 @@ func (g *generator) documentation(c chain, name string, limited bool) string {
 	text += `
 
 Its chains begin at zero, or resume those in acc; without d they are left in acc for another
-call to resume. c may be nil, or d itself. A call of k = 1024 takes about ` + g.time(c) + ` µs.`
+call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
+d, is brought into the cache. A call of k = 1024 takes about ` + g.time(c) + ` µs.`
 	add, old, store := "x = FMA(a[l*%[1]d+i], b[l*%[1]d+j], x)", "c[i*cStride+j]", "d[i*dStride+j] = x"
 	switch {
 	case c.dotted:
@@ -179,40 +176,23 @@ func (g *generator) tile(c chain, t tile, a, acc, d, dStride, old, oldStride gp)
 	each(func(i, v int) { g.VXORPS(sum[i][v], sum[i][v], sum[i][v]) })
 	g.Label(begin)
 
-	g.prefetch(c, t, d, dStride)
-	g.prefetch(c, t, old, oldStride)
-
 	n, p, q := g.arg("k"), g.copyOf(a), g.arg("b")
 	if c.paired {
 		g.LDMXCSR(g.flush)
 	}
-	for _, step := range c.steps() {
-		g.loop(n, step, func() {
-			for u := range step {
-				if c.paired && step > 1 {
-					u ^= 1
-				}
-				row := []vec{}
-				for v := range t.vectors {
-					y := g.vec()
-					g.VMOVUPS(at(q, u*g.width+column(v)), y)
-					row = append(row, y)
-				}
-				for i := range t.rows {
-					x := g.vec()
-					g.VBROADCASTSS(at(p, u*g.width+t.row+i), x)
-					for v, y := range row {
-						if c.dotted {
-							g.dot(y, x, sum[i][v])
-						} else {
-							g.VFMADD231PS(y, x, sum[i][v])
-						}
-					}
-				}
+	first, ahead := g.prefetched(c, t, n, d, dStride, old, oldStride)
+	g.loop(first, unroll, func() {
+		for _, row := range ahead {
+			for v := 0; v < t.vectors; v += 16 / g.lanes {
+				g.PREFETCHT0(at(row.p, column(v)))
 			}
-			g.advance(p, 4*step*g.width)
-			g.advance(q, 4*step*g.width)
-		})
+			g.ADDQ(row.stride, row.p)
+		}
+		g.multiplyAdd(c, t, sum, p, q, unroll)
+	})
+	g.ADDQ(first, n)
+	for _, step := range c.steps() {
+		g.loop(n, step, func() { g.multiplyAdd(c, t, sum, p, q, step) })
 	}
 	if c.paired {
 		g.LDMXCSR(g.usual)
@@ -294,19 +274,54 @@ func (g *generator) rowPointer(p, stride gp, row int) gp {
 	return q
 }
 
-// prefetch asks for the rows of a tile, if p is not nil.
-func (g *generator) prefetch(c chain, t tile, p, stride gp) {
-	none := g.label("none")
-	g.TESTQ(p, p)
-	g.JZ(operand.LabelRef(none))
-	row := g.rowPointer(p, stride, t.row/c.unit())
-	for i := 0; i < t.rows; i += c.unit() {
+type rows struct{ p, stride gp }
+
+// prefetched are the rows that a tile's end needs. They are asked for one by one in the
+// first part of the chains, which is taken from n.
+func (g *generator) prefetched(c chain, t tile, n, d, dStride, old, oldStride gp) (first gp, ahead []rows) {
+	first = g.GP64()
+	begin := g.label("unfinished")
+	g.XORQ(first, first)
+	to, from, near := g.rowPointer(d, dStride, t.row/c.unit()), g.rowPointer(old, oldStride, t.row/c.unit()), g.arg("near")
+	g.TESTQ(old, old)
+	g.CMOVQEQ(to, from)
+	mirror := g.rowPointer(near, dStride, t.row/c.unit())
+	g.TESTQ(near, near)
+	g.CMOVQEQ(to, mirror)
+	g.TESTQ(d, d)
+	g.JZ(operand.LabelRef(begin))
+	g.MOVQ(operand.I32(unroll*t.rows/c.unit()), first)
+	g.CMPQ(n, first)
+	g.CMOVQLT(n, first)
+	g.SUBQ(first, n)
+	g.Label(begin)
+	return first, []rows{{to, dStride}, {from, oldStride}, {mirror, dStride}}
+}
+
+// multiplyAdd adds the products of so many layers to the sums.
+func (g *generator) multiplyAdd(c chain, t tile, sum [][]vec, p, q gp, layers int) {
+	for u := range layers {
+		if c.paired && layers > 1 {
+			u ^= 1
+		}
+		row := []vec{}
 		for v := range t.vectors {
-			if g.lanes == 16 || v == 0 {
-				g.PREFETCHT0(at(row, (t.vector+v)*g.lanes))
+			y := g.vec()
+			g.VMOVUPS(at(q, u*g.width+(t.vector+v)*g.lanes), y)
+			row = append(row, y)
+		}
+		for i := range t.rows {
+			x := g.vec()
+			g.VBROADCASTSS(at(p, u*g.width+t.row+i), x)
+			for v, y := range row {
+				if c.dotted {
+					g.dot(y, x, sum[i][v])
+				} else {
+					g.VFMADD231PS(y, x, sum[i][v])
+				}
 			}
 		}
-		g.ADDQ(stride, row)
 	}
-	g.Label(none)
+	g.advance(p, 4*layers*g.width)
+	g.advance(q, 4*layers*g.width)
 }

@@ -30,8 +30,8 @@ type tier struct {
 // tile is a part of a block: rows from a first one, and vectors of columns.
 type tile struct{ row, rows, vector, vectors int }
 
-// rows makes tiles as wide as a block of two vectors.
-func rows(of ...int) (tiles []tile) {
+// whole makes tiles as wide as a block of two vectors.
+func whole(of ...int) (tiles []tile) {
 	row := 0
 	for _, n := range of {
 		tiles = append(tiles, tile{row, n, 0, 2})
@@ -43,11 +43,11 @@ func rows(of ...int) (tiles []tile) {
 // A block on a diagonal lacks its lower left quarter.
 var (
 	avx2 = tier{
-		name: "AVX2", file: "avx2", width: 16, lanes: 8, block: rows(6, 5, 5), corner: append(rows(4, 4), tile{8, 8, 1, 1}),
+		name: "AVX2", file: "avx2", width: 16, lanes: 8, block: whole(6, 5, 5), corner: append(whole(4, 4), tile{8, 8, 1, 1}),
 		vector: func(c *build.Context) vec { return c.YMM() },
 	}
 	avx512 = tier{
-		name: "AVX512", file: "avx512", width: 32, lanes: 16, block: rows(12, 10, 10), corner: append(rows(8, 8), tile{16, 16, 1, 1}),
+		name: "AVX512", file: "avx512", width: 32, lanes: 16, block: whole(12, 10, 10), corner: append(whole(8, 8), tile{16, 16, 1, 1}),
 		vector: func(c *build.Context) vec { return c.ZMM() }, masks: true,
 	}
 )

@@ -123,6 +123,9 @@ func (g *generator) transpose16(src, sStride gp, first [4]int, step, column int)
 		}
 		return m
 	}
+	for row := range 16 { // what the block beside this one needs
+		g.PREFETCHT0(chunk(row, 4*g.width/16))
+	}
 	words := []vec{}
 	for quarter := range 4 {
 		y := make([]vec, 4)
@@ -166,6 +169,9 @@ func (g *generator) rows(name, signature, loop string, dBytes, sBytes int, row f
 	dst, dStride := g.arg("dst"), g.stride("dStride", dBytes)
 	src, sStride := g.arg("src"), g.stride("sStride", sBytes)
 	g.loop(rows, 1, func() {
+		for at := 0; at < g.width*sBytes; at += 64 {
+			g.PREFETCHT0(mem{Base: src, Index: sStride, Scale: 8, Disp: at})
+		}
 		row(dst, src)
 		g.ADDQ(sStride, src)
 		g.ADDQ(dStride, dst)

@@ -1,0 +1,382 @@
+package main
+
+import (
+	"math"
+
+	"github.com/mmcloughlin/avo/operand"
+)
+
+// prefetched is how far ahead of its numbers a quantiser asks for them, in bytes.
+const prefetched = 16 << 10
+
+// decadeEncoder512 finds codes of a dynamic 8-bit map by arithmetic, 64 at a time.
+type decadeEncoder512 struct {
+	*generator
+	decades
+	thresholds                     gp
+	least, factor, offset, steeper vec
+	slopes, offsets, corrections   vec
+	window                         vec // of fractions that are near a threshold
+	zero, shuffle, order           vec
+	evenWords, oddWords, oddBytes  mask
+	scale, multiplier              vec // of the block: the multiplier makes an index
+	streamed                       mem // not 0: whole groups of codes go past the caches
+	beside                         *[]func()
+}
+
+// decadeEncoder512 prepares for a map with those thresholds.
+func (g *generator) decadeEncoder512(signed bool, thresholds gp) decadeEncoder512 {
+	d := newDecades(signed)
+	bits := math.Float32bits
+	e := decadeEncoder512{
+		generator: g, decades: d, thresholds: thresholds,
+		least: g.broadcast512(bits(d.least * decadeScale)), factor: g.broadcast512(bits(indexFactor)),
+		offset: g.broadcast512(bits(indexOffset)), steeper: g.broadcast512(bits(steeper)),
+		slopes: g.decadeTable("slopes", d.slopes), offsets: g.decadeTable("offsets", d.offsets), corrections: g.decadeTable("corrections", d.corrections),
+		window: g.broadcast512(0x10001 * 2 * decadeError << (16 - d.fraction)),
+		zero:   g.broadcast512(0x7f7f7f7f), shuffle: g.ZMM(), order: g.ZMM(),
+		evenWords: g.selected(0x5555555555555555), oddWords: g.selected(0xaaaaaaaaaaaaaaaa), oddBytes: g.selected(0xaaaaaaaaaaaaaaaa),
+		scale: g.ZMM(), multiplier: g.ZMM(), beside: &[]func(){},
+	}
+	g.VBROADCASTI32X4(g.data("turned", 0x0c080400, 0x0e0a0602, 0x0d090501, 0x0f0b0703), e.shuffle)
+	g.VMOVDQU32(g.data("transposed", transposed...), e.order)
+	return e
+}
+
+// decadeTable has the number of each decade in the lanes whose last three bits are its.
+func (g *generator) decadeTable(name string, values [8]float32) vec {
+	var words []uint32
+	for _, v := range values {
+		words = append(words, math.Float32bits(v))
+	}
+	z := g.ZMM()
+	g.VBROADCASTF32X8(g.data(name, words...), z)
+	return z
+}
+
+// selected is a mask of those bits.
+func (g *generator) selected(bits uint64) mask {
+	r, k := g.GP64(), g.K()
+	g.MOVQ(operand.U64(bits), r)
+	g.KMOVQ(r, k)
+	return k
+}
+
+// multiply leaves what makes an index of a number in e.multiplier. The scale is at least
+// smallestDecadeScale.
+func (e decadeEncoder512) multiply() {
+	e.VBROADCASTSS(e.data("word", math.Float32bits(decadeScale)), e.multiplier)
+	e.VDIVSS(e.scale.AsX(), e.multiplier.AsX(), e.multiplier.AsX())
+	e.VBROADCASTSS(e.multiplier.AsX(), e.multiplier)
+}
+
+// near is how many fractions, in 16 bits, are near a threshold.
+func (d decades) near() uint32 { return 2 * decadeError << (16 - d.fraction) }
+
+// estimate gives the fixed-point codes of x's magnitudes.
+func (e decadeEncoder512) estimate(x vec) vec {
+	p, decade, slope, t, begin := e.ZMM(), e.ZMM(), e.ZMM(), e.ZMM(), e.ZMM()
+	e.VMULPS(e.multiplier, x, p)
+	if e.signed {
+		e.VRANGEPS(operand.Imm(0xb), e.least, p, p) // the larger magnitude, made positive
+	} else {
+		e.VMAXPS(e.least, p, p)
+	}
+	e.VCVTDQ2PS(p, decade)
+	e.VFMADD213PS(e.offset, e.factor, decade)
+	e.VPERMPS(e.slopes, decade, slope)
+	e.VPERMPS(e.offsets, decade, t)
+	e.VPERMPS(e.corrections, decade, begin)
+	e.VFMADD231PS(slope, p, t)
+	e.VFMADD231PS(e.steeper, t, begin)
+	e.VMINPS(begin, t, t)
+	if e.fraction == 15 {
+		e.VPADDD(t, t, t)
+	}
+	return t
+}
+
+// codes gives the codes of 64 numbers.
+func (e decadeEncoder512) codes(x [4]vec) vec {
+	var t [4]vec
+	for i := range t {
+		t[i] = e.estimate(x[i])
+	}
+	least, other, near := e.ZMM(), e.ZMM(), e.K()
+	e.VPMINUW(t[1], t[0], least)
+	e.VPMINUW(t[3], t[2], other)
+	e.VPMINUW(other, least, least)
+	e.VPCMPUW(operand.Imm(1), e.window, least, e.evenWords, near) // below
+	e.KORTESTD(near, near)
+	compare, compared := e.label("compare"), e.label("compared")
+	e.JNZ(operand.LabelRef(compare))
+	e.Label(compared)
+	*e.beside = append(*e.beside, func() {
+		e.Label(compare)
+		for i := range t {
+			e.compare(x[i], t[i])
+		}
+		e.JMP(operand.LabelRef(compared))
+	})
+
+	e.VPSRLD(operand.Imm(16), t[0], t[0])
+	e.VPSRLD(operand.Imm(16), t[2], t[2])
+	e.VMOVDQU16(t[1], e.oddWords, t[0])
+	e.VMOVDQU16(t[3], e.oddWords, t[2])
+	e.VPSLLW(operand.Imm(8), t[2], t[2])
+	y := t[0]
+	e.VMOVDQU8(t[2], e.oddBytes, y)
+	e.VPSHUFB(e.shuffle, y, y)
+	if e.signed {
+		y = e.signs(x, y)
+	}
+	e.VPERMD(y, e.order, y)
+	return y
+}
+
+// compare finishes the codes that are near a threshold by comparing the quotient with it.
+func (e decadeEncoder512) compare(x, t vec) {
+	low, r, threshold := e.ZMM(), e.ZMM(), e.ZMM()
+	near, gathered, below := e.K(), e.K(), e.K()
+	none := e.label("none")
+	e.VPSLLD(operand.Imm(16), t, low)
+	e.VPCMPUD_BCST(operand.Imm(1), e.data("word", e.near()<<16), low, near) // below
+	e.KORTESTW(near, near)
+	e.JZ(operand.LabelRef(none))
+	e.KMOVW(near, gathered)
+	code := low
+	e.VPSRLD(operand.Imm(16), t, code)
+	e.VDIVPS(e.scale, x, r)
+	e.VPXORD(threshold, threshold, threshold)
+	e.VGATHERDPS(mem{Base: e.thresholds, Index: code, Scale: 4, Disp: 4 * e.firstThreshold()}, gathered, threshold)
+	e.VPADDD(threshold, threshold, threshold)
+	e.VPROLD(operand.Imm(1), r, r) // the sign last, which decides at the threshold
+	e.VPCMPUD(operand.Imm(5), r, threshold, near, below)
+	e.VPSUBD_BCST(e.data("word", 1<<16), t, below, t)
+	e.Label(none)
+}
+
+// firstThreshold is the index of code 0's lower threshold, less what is above the code in
+// a fixed-point number.
+func (e decadeEncoder512) firstThreshold() int {
+	above := int(math.Float32bits(magicDecades) >> e.fraction)
+	if e.signed {
+		return 126 - above
+	}
+	return -1 - above
+}
+
+// signs makes codes of magnitudes' codes and the signs of x; it spoils them.
+func (e decadeEncoder512) signs(x [4]vec, y vec) vec {
+	a, b, codes, negative := e.ZMM(), e.ZMM(), e.ZMM(), e.K()
+	e.VPACKSSDW(x[1], x[0], a)
+	e.VPACKSSDW(x[3], x[2], b)
+	e.VPACKSSWB(b, a, a)
+	e.VPMOVB2M(a, negative)
+	e.VPADDB(y, e.zero, codes)
+	e.VPSUBUSB(y, e.zero, negative, codes)
+	return codes
+}
+
+// encode codes n numbers of a block whose scale is known, and moves all three.
+func (e decadeEncoder512) encode(codes, x, n gp) {
+	small, done := e.label("small"), e.label("done")
+	bits := e.GP32()
+	e.VMOVD(e.scale.AsX(), bits)
+	e.CMPL(bits, operand.U32(math.Float32bits(smallestDecadeScale)))
+	e.JB(operand.LabelRef(small))
+	e.multiply()
+	e.groups(codes, x, n, func(z vec) {})
+	e.Label(done)
+	*e.beside = append(*e.beside, func() {
+		e.Label(small) // both are multiplied by a power of two, and neither is rounded
+		larger := e.data("word", math.Float32bits(1/smallestDecadeScale))
+		e.VMULPS_BCST(larger, e.scale, e.scale)
+		e.multiply()
+		e.groups(codes, x, n, func(z vec) { e.VMULPS_BCST(larger, z, z) })
+		e.JMP(operand.LabelRef(done))
+	})
+}
+
+const smallestDecadeScale = 0x1p-100
+
+// groups codes n numbers, prepared, and moves codes, x and n.
+func (e decadeEncoder512) groups(codes, x, n gp, prepare func(vec)) {
+	e.loop(n, 64, func() {
+		var z [4]vec
+		for i := range z {
+			z[i] = e.ZMM()
+			e.VMOVUPS(at(x, 64*i), z[i])
+			prepare(z[i])
+		}
+		y := e.codes(z)
+		past, stored := e.label("past"), e.label("stored")
+		e.CMPB(e.streamed, operand.U8(0))
+		e.JNE(operand.LabelRef(past))
+		e.VMOVDQU64(y, at(codes, 0))
+		e.Label(stored)
+		*e.beside = append(*e.beside, func() {
+			e.Label(past)
+			e.VMOVNTDQ(y, at(codes, 0))
+			e.JMP(operand.LabelRef(stored))
+		})
+		e.advance(x, 256)
+		e.advance(codes, 64)
+	})
+	none := operand.LabelRef(e.label("none"))
+	e.TESTQ(n, n)
+	e.JZ(none)
+	lanes := e.GP64()
+	e.MOVQ(operand.I64(-1), lanes)
+	e.BZHIQ(n, lanes, lanes)
+	var z [4]vec
+	for i := range z {
+		k := e.K()
+		e.KMOVW(lanes.As32(), k)
+		e.SHRQ(operand.Imm(lanes512), lanes)
+		z[i] = e.ZMM()
+		e.VMOVUPS_Z(at(x, 64*i), k, z[i])
+		prepare(z[i])
+	}
+	y := e.codes(z)
+	e.VMOVDQU8(y, e.first(n), at(codes, 0))
+	e.LEAQ(mem{Base: x, Index: n, Scale: 4}, x)
+	e.ADDQ(n, codes)
+	e.XORQ(n, n)
+	e.Label(string(none))
+}
+
+// end512 ends a function, with the code that its loops leave for what is rare.
+func (e decadeEncoder512) end512() {
+	e.end()
+	for len(*e.beside) > 0 {
+		next := (*e.beside)[0]
+		*e.beside = (*e.beside)[1:]
+		next()
+	}
+}
+
+func quantizeAVX512(g *generator) {
+	for _, f := range []struct {
+		name, of string
+		signed   bool
+	}{
+		{"QuantizeDynamic8AVX512", "codebook.Dynamic8()", true},
+		{"QuantizeDynamic8UnsignedAVX512", "codebook.Dynamic8Unsigned()", false},
+	} {
+		g.function(f.name, "(codes []uint8, scales, x []float32, block int, divisor float32, thresholds *[255]float32, stream bool) int", f.name+`
+codes x in blocks with the codes of `+f.of+`, whose thresholds it takes. It is
+QuantizeAVX2 of that codebook. With stream, codes go past the caches where their address and
+the block are multiples of 64. A call of 300,000 elements takes about 100 µs.`)
+		codes, scales, x := g.pointer("codes"), g.pointer("scales"), g.pointer("x")
+		e := g.decadeEncoder512(f.signed, g.number("thresholds"))
+		e.streamed = g.AllocLocal(8)
+		streamed := g.GP64()
+		g.streamsBlocks(codes, 63, streamed)
+		g.MOVQ(streamed, e.streamed)
+		g.quantizeBlocks512(x, scales, e.scale, func(length gp) {
+			e.encode(codes, x, length)
+		}, func(length gp) {
+			zero := g.GP64()
+			g.MOVL(operand.U32(newDecades(f.signed).zero()), zero.As32())
+			g.LEAQ(mem{Base: x, Index: length, Scale: 4}, x)
+			g.fill512(codes, length, zero)
+		})
+		g.fence(e.streamed)
+		e.end512()
+	}
+}
+
+func (d decades) zero() uint32 {
+	if d.signed {
+		return 127
+	}
+	return 0
+}
+
+// quantizeBlocks512 stores the scales of the blocks of the argument x, returns the number of
+// those that are not finite and runs encode or, for a block that is zero or not finite,
+// zeros, both of which move x. The largest magnitude of a block is sought before the one
+// in front of it is coded.
+func (g *generator) quantizeBlocks512(x, scales gp, scale vec, encode, zeros func(length gp)) {
+	poisoned := g.result()
+	g.MOVQ(operand.U32(0), poisoned)
+	n, length := g.length("x"), g.GP64()
+	again, finished := g.label("block"), g.label("finished")
+	next := func(values gp, length gp) vec {
+		left := g.GP64()
+		g.MOVQ(g.resolve(g.Param("block")), length)
+		g.CMPQ(length, n)
+		g.CMOVQGT(n, length)
+		g.SUBQ(length, n)
+		g.MOVQ(length, left)
+		return g.absmax512(values, left)
+	}
+	g.TESTQ(n, n)
+	g.JZ(operand.LabelRef(finished))
+	values, largest := g.GP64(), g.XMM()
+	g.MOVQ(x, values)
+	g.VMOVAPS(next(values, length), largest)
+
+	g.Label(again)
+	following, nextLength, last := g.XMM(), g.GP64(), operand.LabelRef(g.label("last"))
+	g.XORL(nextLength.As32(), nextLength.As32())
+	g.TESTQ(n, n)
+	g.JZ(last)
+	g.VMOVAPS(next(values, nextLength), following)
+	g.Label(string(last))
+	g.scaleBlock(largest, scale, scales, g.resolve(g.Param("divisor")), func() { g.INCQ(poisoned) },
+		func() { encode(length) }, func() { zeros(length) })
+	g.advance(scales, 4)
+	g.VMOVAPS(following, largest)
+	g.MOVQ(nextLength, length)
+	g.TESTQ(length, length)
+	g.JNZ(operand.LabelRef(again))
+	g.Label(finished)
+}
+
+// absmax512 is the largest magnitude of n floats, as the first lane of a register; it moves
+// both, and asks for what is some way behind them.
+func (g *generator) absmax512(x, n gp) vec {
+	magnitude := g.broadcast512(0x7fffffff)
+	var largest [4]vec
+	for i := range largest {
+		largest[i] = g.ZMM()
+		g.VPXORD(largest[i], largest[i], largest[i])
+	}
+	g.elements512(n, 4, 1, func(of part) {
+		for i := range of.registers {
+			g.PREFETCHT0(at(x, prefetched+64*i))
+			z := g.loadFloats512(x, i, of)
+			g.VPANDD(magnitude, z, z)
+			g.VPMAXUD(z, largest[i], largest[i])
+		}
+	}, cursor{x, 4})
+	g.LEAQ(mem{Base: x, Index: n, Scale: 4}, x)
+	g.VPMAXUD(largest[1], largest[0], largest[0])
+	g.VPMAXUD(largest[3], largest[2], largest[2])
+	g.VPMAXUD(largest[2], largest[0], largest[0])
+	half := g.YMM()
+	g.VEXTRACTI64X4(operand.Imm(1), largest[0], half)
+	g.VPMAXUD(largest[0].AsY(), half, half)
+	y, other := half.AsX(), g.XMM()
+	g.VEXTRACTI32X4(operand.Imm(1), half, other)
+	g.VPMAXUD(other, y, y)
+	for _, order := range []uint64{0x4e, 0xb1} {
+		g.VPSHUFD(operand.Imm(order), y, other)
+		g.VPMAXUD(other, y, y)
+	}
+	return y.(vec)
+}
+
+// fill512 sets n bytes to the low byte of value, and moves codes.
+func (g *generator) fill512(codes, n, value gp) {
+	z := g.ZMM()
+	g.VPBROADCASTB(value.As32(), z)
+	g.loop(n, 64, func() {
+		g.VMOVDQU64(z, at(codes, 0))
+		g.advance(codes, 64)
+	})
+	g.VMOVDQU8(z, g.first(n), at(codes, 0))
+	g.ADDQ(n, codes)
+}

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Measures everything and writes docs/benchmarks.md. PYTHON has torch, bitsandbytes,
+# torchao and numpy, or some of them; where it is unset nothing is measured beside ours.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+go build -o "$work/lowbit" ./cmd/lowbit
+"$work/lowbit" bench --json >"$work/lowbit.json"
+peers=()
+if [ -n "${PYTHON:-}" ]; then
+	for threads in 1 $(nproc); do
+		"$PYTHON" bench/peers.py --threads "$threads" --filter '^((?!openblas).)*$' >"$work/peers$threads.json"
+		peers+=("$work/peers$threads.json")
+		for core in SkylakeX Haswell; do
+			OPENBLAS_CORETYPE=$core "$PYTHON" bench/peers.py --threads "$threads" --filter openblas >"$work/$core$threads.json"
+			peers+=("$work/$core$threads.json")
+		done
+	done
+fi
+go run ./internal/benchdoc "$work/lowbit.json" "${peers[@]}" >"$work/benchmarks.md"
+mkdir -p docs
+mv "$work/benchmarks.md" docs/benchmarks.md
