@@ -43,6 +43,7 @@ type adamWPiece struct{ first, last, lo, hi int }
 type adamWWorker struct {
 	kind    *adamWKind
 	tensors AdamWTensors
+	part    AdamWTensors
 	counts  Counts
 }
 
@@ -174,9 +175,10 @@ func (c *AdamWCalls) Do(worker, piece int) {
 		}
 		call.fill(&w.tensors)
 		if p.hi > 0 {
-			w.counts.Add(call.kind.run(w.tensors.Slice(p.lo, p.hi), call.scalars))
+			w.part = w.tensors.Slice(p.lo, p.hi)
+			w.counts.Add(call.kind.run(&w.part, call.scalars))
 		} else {
-			w.counts.Add(call.kind.run(w.tensors, call.scalars))
+			w.counts.Add(call.kind.run(&w.tensors, call.scalars))
 		}
 	}
 }
