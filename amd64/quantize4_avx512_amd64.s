@@ -97,14 +97,16 @@ done7:
 	VPMAXUD       Z6, Z5, Z5
 	VPMAXUD       Z5, Z3, Z3
 	VEXTRACTI64X4 $0x01, Z3, Y2
-	VPMAXUD       Z3, Z2, Z2
-	VEXTRACTI32X4 $0x01, Z2, X3
-	VPMAXUD       X3, X2, X2
-	VPSHUFD       $0x4e, X2, X3
-	VPMAXUD       X3, X2, X2
-	VPSHUFD       $0xb1, X2, X3
-	VPMAXUD       X3, X2, X2
-	VMOVAPS       X2, X2
+	VPMAXUD       Z2, Z3, Z3
+	VSHUFI64X2    $0x02, Z3, Z3, Z2
+	VPMAXUD       Z2, Z3, Z3
+	VPSHUFD       $0x4e, Z3, Z2
+	VPMAXUD       Z2, Z3, Z3
+	VSHUFI64X2    $0x01, Z3, Z3, Z2
+	VPMAXUD       Z2, Z3, Z3
+	VPSHUFD       $0xb1, Z3, Z2
+	VPMAXUD       Z2, Z3, Z3
+	VMOVAPS       X3, X2
 
 block1:
 	XORL         R8, R8
@@ -176,14 +178,16 @@ done13:
 	VPMAXUD       Z13, Z6, Z6
 	VPMAXUD       Z6, Z4, Z4
 	VEXTRACTI64X4 $0x01, Z4, Y3
-	VPMAXUD       Z4, Z3, Z3
-	VEXTRACTI32X4 $0x01, Z3, X4
-	VPMAXUD       X4, X3, X3
-	VPSHUFD       $0x4e, X3, X4
-	VPMAXUD       X4, X3, X3
-	VPSHUFD       $0xb1, X3, X4
-	VPMAXUD       X4, X3, X3
-	VMOVAPS       X3, X13
+	VPMAXUD       Z3, Z4, Z4
+	VSHUFI64X2    $0x02, Z4, Z4, Z3
+	VPMAXUD       Z3, Z4, Z4
+	VPSHUFD       $0x4e, Z4, Z3
+	VPMAXUD       Z3, Z4, Z4
+	VSHUFI64X2    $0x01, Z4, Z4, Z3
+	VPMAXUD       Z3, Z4, Z4
+	VPSHUFD       $0xb1, Z4, Z3
+	VPMAXUD       Z3, Z4, Z4
+	VMOVAPS       X4, X13
 
 last8:
 	VMOVD X2, R9

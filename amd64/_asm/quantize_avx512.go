@@ -210,6 +210,12 @@ func (e decadeEncoder512) groups(codes, x, n gp, prepare func(vec)) {
 			prepare(z[i])
 		}
 		y := e.codes(z)
+		if e.streamed.Base == nil {
+			e.VMOVDQU64(y, at(codes, 0))
+			e.advance(x, 256)
+			e.advance(codes, 64)
+			return
+		}
 		past, stored := e.label("past"), e.label("stored")
 		e.CMPB(e.streamed, operand.U8(0))
 		e.JNE(operand.LabelRef(past))
@@ -310,7 +316,7 @@ func (g *generator) quantizeBlocks512(x, scales gp, scale vec, encode, zeros fun
 		g.CMOVQGT(n, length)
 		g.SUBQ(length, n)
 		g.MOVQ(length, left)
-		return g.absmax512(values, left)
+		return g.blockAbsmax512(values, left)
 	}
 	g.TESTQ(n, n)
 	g.JZ(operand.LabelRef(finished))
@@ -335,9 +341,9 @@ func (g *generator) quantizeBlocks512(x, scales gp, scale vec, encode, zeros fun
 	g.Label(finished)
 }
 
-// absmax512 is the largest magnitude of n floats, as the first lane of a register; it moves
+// blockAbsmax512 is the largest magnitude of n floats, as the first lane of a register; it moves
 // both, and asks for what is some way behind them.
-func (g *generator) absmax512(x, n gp) vec {
+func (g *generator) blockAbsmax512(x, n gp) vec {
 	magnitude := g.broadcast512(0x7fffffff)
 	var largest [4]vec
 	for i := range largest {
@@ -356,17 +362,7 @@ func (g *generator) absmax512(x, n gp) vec {
 	g.VPMAXUD(largest[1], largest[0], largest[0])
 	g.VPMAXUD(largest[3], largest[2], largest[2])
 	g.VPMAXUD(largest[2], largest[0], largest[0])
-	half := g.ZMM()
-	g.VEXTRACTI64X4(operand.Imm(1), largest[0], half.AsY())
-	g.VPMAXUD(largest[0], half, half)
-	y, other := half.AsX(), g.XMM()
-	g.VEXTRACTI32X4(operand.Imm(1), half, other)
-	g.VPMAXUD(other, y, y)
-	for _, order := range []uint64{0x4e, 0xb1} {
-		g.VPSHUFD(operand.Imm(order), y, other)
-		g.VPMAXUD(other, y, y)
-	}
-	return y.(vec)
+	return g.largestLane512(largest[0])
 }
 
 // fill512 sets n bytes to the low byte of value, and moves codes.
