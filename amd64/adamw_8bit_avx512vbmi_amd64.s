@@ -947,8 +947,6 @@ done15:
 	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z12
 	MOVQ            mScales_base+96(FP), DI
 	VMOVD           X6, R8
-	TESTL           R8, R8
-	JZ              zero17
 	CMPL            R8, $0x7f800000
 	JB              finite16
 	MOVL            $0x7fc00000, R8
@@ -978,6 +976,8 @@ done21:
 finite16:
 	VDIVSS  mDivisor+176(FP), X6, X13
 	VMOVD   X13, R8
+	TESTL   R8, R8
+	JZ      zero17
 	CMPL    R8, $0x7f800000
 	JB      divided18
 	VMOVAPS X6, X13
@@ -1182,8 +1182,6 @@ done19:
 	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z10
 	MOVQ            vScales_base+120(FP), DI
 	VMOVD           X8, R8
-	TESTL           R8, R8
-	JZ              zero32
 	CMPL            R8, $0x7f800000
 	JB              finite31
 	MOVL            $0x7fc00000, R8
@@ -1213,6 +1211,8 @@ done36:
 finite31:
 	VDIVSS  vDivisor+180(FP), X8, X11
 	VMOVD   X11, R8
+	TESTL   R8, R8
+	JZ      zero32
 	CMPL    R8, $0x7f800000
 	JB      divided33
 	VMOVAPS X8, X11
@@ -3705,8 +3705,6 @@ done107:
 	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z10
 	MOVQ            mScales_base+96(FP), DI
 	VMOVD           X11, R8
-	TESTL           R8, R8
-	JZ              zero109
 	CMPL            R8, $0x7f800000
 	JB              finite108
 	MOVL            $0x7fc00000, R8
@@ -3736,6 +3734,8 @@ done113:
 finite108:
 	VDIVSS  mDivisor+176(FP), X11, X12
 	VMOVD   X12, R8
+	TESTL   R8, R8
+	JZ      zero109
 	CMPL    R8, $0x7f800000
 	JB      divided110
 	VMOVAPS X11, X12
@@ -3940,8 +3940,6 @@ done111:
 	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z9
 	MOVQ            vScales_base+120(FP), DI
 	VMOVD           X13, R8
-	TESTL           R8, R8
-	JZ              zero124
 	CMPL            R8, $0x7f800000
 	JB              finite123
 	MOVL            $0x7fc00000, R8
@@ -3971,6 +3969,8 @@ done128:
 finite123:
 	VDIVSS  vDivisor+180(FP), X13, X10
 	VMOVD   X10, R8
+	TESTL   R8, R8
+	JZ      zero124
 	CMPL    R8, $0x7f800000
 	JB      divided125
 	VMOVAPS X13, X10
@@ -6419,8 +6419,6 @@ done199:
 	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z10
 	MOVQ            mScales_base+96(FP), DI
 	VMOVD           X11, R8
-	TESTL           R8, R8
-	JZ              zero201
 	CMPL            R8, $0x7f800000
 	JB              finite200
 	MOVL            $0x7fc00000, R8
@@ -6450,6 +6448,8 @@ done205:
 finite200:
 	VDIVSS  mDivisor+176(FP), X11, X12
 	VMOVD   X12, R8
+	TESTL   R8, R8
+	JZ      zero201
 	CMPL    R8, $0x7f800000
 	JB      divided202
 	VMOVAPS X11, X12
@@ -6654,8 +6654,6 @@ done203:
 	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z9
 	MOVQ            vScales_base+120(FP), DI
 	VMOVD           X13, R8
-	TESTL           R8, R8
-	JZ              zero216
 	CMPL            R8, $0x7f800000
 	JB              finite215
 	MOVL            $0x7fc00000, R8
@@ -6685,6 +6683,8 @@ done220:
 finite215:
 	VDIVSS  vDivisor+180(FP), X13, X10
 	VMOVD   X10, R8
+	TESTL   R8, R8
+	JZ      zero216
 	CMPL    R8, $0x7f800000
 	JB      divided217
 	VMOVAPS X13, X10
@@ -9023,8 +9023,6 @@ done291:
 	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z12
 	MOVQ            mScales_base+96(FP), DI
 	VMOVD           X8, R8
-	TESTL           R8, R8
-	JZ              zero293
 	CMPL            R8, $0x7f800000
 	JB              finite292
 	MOVL            $0x7fc00000, R8
@@ -9054,6 +9052,8 @@ done297:
 finite292:
 	VDIVSS  mDivisor+176(FP), X8, X13
 	VMOVD   X13, R8
+	TESTL   R8, R8
+	JZ      zero293
 	CMPL    R8, $0x7f800000
 	JB      divided294
 	VMOVAPS X8, X13
@@ -9258,8 +9258,6 @@ done295:
 	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z9
 	MOVQ            vScales_base+120(FP), DI
 	VMOVD           X10, R8
-	TESTL           R8, R8
-	JZ              zero308
 	CMPL            R8, $0x7f800000
 	JB              finite307
 	MOVL            $0x7fc00000, R8
@@ -9289,6 +9287,8 @@ done312:
 finite307:
 	VDIVSS  vDivisor+180(FP), X10, X11
 	VMOVD   X11, R8
+	TESTL   R8, R8
+	JZ      zero308
 	CMPL    R8, $0x7f800000
 	JB      divided309
 	VMOVAPS X10, X11

@@ -205,8 +205,6 @@ done14:
 
 last9:
 	VMOVD X11, R10
-	TESTL R10, R10
-	JZ    zero16
 	CMPL  R10, $0x7f800000
 	JB    finite15
 	INCQ  ret+104(FP)
@@ -238,6 +236,8 @@ done20:
 finite15:
 	VDIVSS  divisor+80(FP), X11, X12
 	VMOVD   X12, R10
+	TESTL   R10, R10
+	JZ      zero16
 	CMPL    R10, $0x7f800000
 	JB      divided17
 	VMOVAPS X11, X12
@@ -1169,8 +1169,6 @@ done71:
 
 last66:
 	VMOVD X11, R10
-	TESTL R10, R10
-	JZ    zero73
 	CMPL  R10, $0x7f800000
 	JB    finite72
 	INCQ  ret+104(FP)
@@ -1202,6 +1200,8 @@ done77:
 finite72:
 	VDIVSS  divisor+80(FP), X11, X12
 	VMOVD   X12, R10
+	TESTL   R10, R10
+	JZ      zero73
 	CMPL    R10, $0x7f800000
 	JB      divided74
 	VMOVAPS X11, X12

@@ -80,14 +80,14 @@ func adamWElements[W, G, M number](forAVX2, forAVX512 elementsStep[W, G, M]) []I
 }
 
 func (step elementsStep[W, G, M]) with(parts *adamWParts) AdamWFunc {
-	return func(t AdamWTensors, s *AdamWScalars) Counts {
+	return func(t *AdamWTensors, s *AdamWScalars) Counts {
 		switch {
 		case !parts.takes(s):
-			return reference.AdamW(t, s)
-		case !plainAdamW(&t, s):
+			return reference.AdamW(*t, s)
+		case !plainAdamW(t, s):
 			return parts.step(t, s)
 		}
-		return step.run(&t, s)
+		return step.run(t, s)
 	}
 }
 
@@ -116,12 +116,12 @@ func adamWBlocks[W, G number](forAVX2 blocksStep[W, G], forAVX512 dynamicBlocksS
 
 // blocks is the step of 8-bit codes, fused where that takes the moments' codebooks.
 func (p *adamWParts) blocks(fused func(*AdamWTensors, *AdamWScalars, *adamWScratch), takes func(m, v *codebook.Codebook) bool) AdamWFunc {
-	return func(t AdamWTensors, s *AdamWScalars) Counts {
+	return func(t *AdamWTensors, s *AdamWScalars) Counts {
 		m, v := &t.M.Format, &t.V.Format
 		switch {
 		case !p.takes(s) || m.Block > adamWLargestBlock:
-			return reference.AdamW(t, s)
-		case !plainAdamW(&t, s) || !takes(m.Codebook, v.Codebook):
+			return reference.AdamW(*t, s)
+		case !plainAdamW(t, s) || !takes(m.Codebook, v.Codebook):
 			return p.step(t, s)
 		}
 		w, g := &t.Weights, &t.Gradients
@@ -135,7 +135,7 @@ func (p *adamWParts) blocks(fused func(*AdamWTensors, *AdamWScalars, *adamWScrat
 		}
 		work := adamWWork.Get().(*adamWScratch)
 		work.counts = [3]int64{}
-		fused(&t, s, work)
+		fused(t, s, work)
 		counts := work.counts
 		adamWWork.Put(work)
 		return Counts{NonFinite: counts[0], SkippedElements: counts[1], SkippedBlocks: counts[2]}

@@ -167,16 +167,17 @@ func (o *Optimizer) Step() (StepResult, error) {
 		}
 		r.Clip = ClipCoefficient(r.GradNorm, *o.common.GradClipNorm)
 	}
-	taken, err := true, error(nil)
-	switch {
-	case o.disk != nil:
-		taken, err = o.disk.step(o, &r)
-	case steady:
+	if steady {
 		o.updateAgain(&r)
-	default:
-		err = o.update(0, len(o.params), &r)
-		taken = err == nil
+		return o.taken(r), nil
 	}
+	if o.disk == nil {
+		if err := o.update(0, len(o.params), &r); err != nil {
+			return StepResult{}, err
+		}
+		return o.taken(r), nil
+	}
+	taken, err := o.disk.step(o, &r)
 	if !taken {
 		return StepResult{}, err
 	}
@@ -225,7 +226,7 @@ func (o *Optimizer) updateOne(p *parameter, r *StepResult) (kernels.Counts, bool
 // steady tells whether a step is the last one again, but for its numbers: all parameters
 // are AdamW's and have the memory that they had. Then nothing needs to be checked.
 func (o *Optimizer) steady() bool {
-	return o.disk == nil && !o.summed && !o.tied && o.engine.again(o.params)
+	return !o.summed && !o.tied && o.disk == nil && o.engine.again(o.params)
 }
 
 func (o *Optimizer) updateAgain(r *StepResult) {

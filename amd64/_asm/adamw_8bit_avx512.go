@@ -141,7 +141,7 @@ func (g *generator) adamW8bit512(weights, gradients format) {
 		emit()
 	}
 	for _, e := range encoders {
-		e.emitBeside()
+		e.besides(e.beside)
 	}
 }
 

@@ -252,16 +252,11 @@ func (e decadeEncoder512) groups(codes, x, n gp, prepare func(vec)) {
 	e.Label(string(none))
 }
 
-// end512 ends a function, with the code that its loops leave for what is rare.
-func (e decadeEncoder512) end512() {
-	e.end()
-	e.emitBeside()
-}
-
-func (e decadeEncoder512) emitBeside() {
-	for len(*e.beside) > 0 {
-		next := (*e.beside)[0]
-		*e.beside = (*e.beside)[1:]
+// besides adds, behind a function's end, the code that its loops leave for what is rare.
+func (g *generator) besides(beside *[]func()) {
+	for len(*beside) > 0 {
+		next := (*beside)[0]
+		*beside = (*beside)[1:]
 		next()
 	}
 }
@@ -293,7 +288,8 @@ the block are multiples of 64. A call of 300,000 elements takes about 100 µs.`)
 			g.fill512(codes, length, zero)
 		})
 		g.fence(e.streamed)
-		e.end512()
+		g.end()
+		g.besides(e.beside)
 	}
 }
 
