@@ -134,7 +134,10 @@ func adamW(ops kernels.AdamWOps, m, v storage) (list []Load) {
 			}
 			s := kernels.AdamWHyper{LR: 1e-3, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.1, Step: 10, GradScale: 1}.Scalars()
 			arrays := roofs.Arrays{Read: bases{floatsBase(t.Gradients)}, InPlace: append(bases{floatsBase(t.Weights)}, momentBases(t.M, t.V)...)}
-			return momentVectors(pairs[i].weights, t.M, t.V, arrays, func(step kernels.AdamWFunc, lo, hi int) { step(t.Slice(lo, hi), &s) })
+			return momentVectors(pairs[i].weights, t.M, t.V, arrays, func(step kernels.AdamWFunc, lo, hi int) {
+				piece := t.Slice(lo, hi)
+				step(&piece, &s)
+			})
 		}, op)...)
 	}
 	return list

@@ -2,12 +2,13 @@ package kernels
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/lowbit-go/lowbit/kernels/reference"
 )
 
 // AdamWFunc is the signature of the adamw rows.
-type AdamWFunc func(t AdamWTensors, s *AdamWScalars) Counts
+type AdamWFunc func(t *AdamWTensors, s *AdamWScalars) Counts
 
 // AdamWOps are the rows of one storage of the moments: one for each pair of formats of
 // the weights and the gradients.
@@ -40,10 +41,12 @@ func declareAdamW(name, storage string, moments []float64, fast [len(adamWPairs)
 	for i, pair := range adamWPairs {
 		streams := Streams{Read: []float64{pair.gradient}, InPlace: append([]float64{pair.weight}, moments...)}
 		op := Op[AdamWFunc]{Name: name, Variant: storage + pair.name, Streams: streams}
-		ops[i] = declare(op, reference.AdamW, fast[i])
+		ops[i] = declare(op, referenceAdamW, fast[i])
 	}
 	return ops
 }
+
+func referenceAdamW(t *AdamWTensors, s *AdamWScalars) Counts { return reference.AdamW(*t, s) }
 
 func (p adamWPair) of(weights, gradients Floats) bool {
 	return p.weights == (weights.BF16 != nil) && p.gradients == (gradients.BF16 != nil)
@@ -109,8 +112,15 @@ type adamWArgs struct {
 }
 
 var adamWSplit = split(func(a *adamWArgs, lo, hi int) Counts {
-	return a.run(a.tensors.Slice(lo, hi), &a.scalars)
+	piece := adamWPieces.Get().(*AdamWTensors)
+	*piece = a.tensors.Slice(lo, hi)
+	counts := a.run(piece, &a.scalars)
+	*piece = AdamWTensors{} // the pool keeps nobody's slices alive
+	adamWPieces.Put(piece)
+	return counts
 })
+
+var adamWPieces = sync.Pool{New: func() any { return new(AdamWTensors) }}
 
 func checkAdamW(t *AdamWTensors) error {
 	const op = "adamw"

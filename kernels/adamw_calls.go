@@ -1,26 +1,26 @@
 package kernels
 
 import (
-	"fmt"
+	"errors"
 	"unsafe"
 
 	"github.com/lowbit-go/lowbit/bf16"
 	"github.com/lowbit-go/lowbit/internal/workers"
 )
 
-// AdamWCalls are steps of many parameters that are taken together, so that a model of small
-// parameters costs little more than one large parameter: each is checked when its memory
-// changes, and goroutines share the parameters instead of every parameter. The zero value is
+// AdamWCalls are steps of many parameters that are taken together, again and again, so that
+// a model of small parameters costs little more than one large parameter: each is checked
+// once, and goroutines share the parameters instead of every parameter. The zero value is
 // ready for use.
 type AdamWCalls struct {
 	kinds   []*adamWKind
-	calls   []*AdamWCall
+	calls   []adamWCall
 	pieces  []adamWPiece
 	workers []*adamWWorker
 }
 
-// AdamWCall is a parameter as AdamWCalls remember it.
-type AdamWCall struct {
+// adamWCall is a parameter and its step.
+type adamWCall struct {
 	kind                    *adamWKind
 	weights, low, gradients unsafe.Pointer
 	m, v                    unsafe.Pointer // numbers or codes
@@ -43,32 +43,59 @@ type adamWPiece struct{ first, last, lo, hi int }
 type adamWWorker struct {
 	kind    *adamWKind
 	tensors AdamWTensors
+	part    AdamWTensors
 	counts  Counts
 }
 
-// Check checks a parameter as AdamW does and makes it the call's. A second moment must not
-// be factored: see AdamWFactored.
-func (c *AdamWCalls) Check(call *AdamWCall, t *AdamWTensors) error {
+// Len is the number of parameters.
+func (c *AdamWCalls) Len() int { return len(c.calls) }
+
+// Clear forgets all parameters.
+func (c *AdamWCalls) Clear() {
+	clear(c.calls)
+	c.calls, c.pieces = c.calls[:0], c.pieces[:0]
+	for _, w := range c.workers {
+		*w = adamWWorker{}
+	}
+}
+
+// Add checks a parameter as AdamW does, and makes it one of those that Run steps, by what s
+// is then. No two of them may be the same. A second moment must not be factored: see
+// AdamWFactored.
+func (c *AdamWCalls) Add(t *AdamWTensors, s *AdamWScalars) error {
 	if err := checkAdamW(t); err != nil {
 		return err
 	}
 	if t.V.Factored() || t.First != 0 {
-		return fmt.Errorf("adamw: a part of a parameter, or a factored second moment, want a whole parameter with both moments")
+		return errors.New("adamw: found a part of a parameter or a factored second moment, want a whole parameter and both moments")
 	}
-	*call = AdamWCall{
-		weights: floatsPointer(t.Weights), low: pointer(t.Low), gradients: floatsPointer(t.Gradients),
+	c.pieces = c.pieces[:0]
+	c.calls = append(c.calls, adamWCall{
+		kind:    c.kind(t),
+		weights: floatsPointer(&t.Weights), low: pointer(t.Low), gradients: floatsPointer(&t.Gradients),
 		m: momentPointer(&t.M), v: momentPointer(&t.V), mScales: pointer(t.M.Scales), vScales: pointer(t.V.Scales),
-		n: t.Weights.Len(),
-	}
+		n: t.Weights.Len(), scalars: s,
+	})
+	return nil
+}
+
+// Holds tells whether parameter i, in the order of Add, has its weights and gradients here.
+func (c *AdamWCalls) Holds(i int, weights, gradients *Floats) bool {
+	call := &c.calls[i]
+	return call.n == weights.Len() && call.n == gradients.Len() &&
+		call.weights == floatsPointer(weights) && sameFormat(weights, &call.kind.tensors.Weights) &&
+		call.gradients == floatsPointer(gradients) && sameFormat(gradients, &call.kind.tensors.Gradients)
+}
+
+func (c *AdamWCalls) kind(t *AdamWTensors) *adamWKind {
 	for _, kind := range c.kinds {
 		if kind.has(t) {
-			call.kind = kind
-			return nil
+			return kind
 		}
 	}
-	call.kind = newAdamWKind(t)
-	c.kinds = append(c.kinds, call.kind)
-	return nil
+	kind := newAdamWKind(t)
+	c.kinds = append(c.kinds, kind)
+	return kind
 }
 
 // newAdamWKind keeps nobody's slices alive.
@@ -91,24 +118,11 @@ func newAdamWKind(t *AdamWTensors) *adamWKind {
 	return k
 }
 
-// Holds tells whether this is the memory that the call was checked with.
-func (call *AdamWCall) Holds(weights, gradients Floats, m *Moment) bool {
-	return call.kind != nil && call.n == weights.Len() && call.n == gradients.Len() &&
-		call.weights == floatsPointer(weights) && call.gradients == floatsPointer(gradients) && call.m == momentPointer(m) &&
-		(gradients.BF16 != nil) == (call.kind.tensors.Gradients.BF16 != nil)
-}
-
-// Add makes the call one of those that Run does. No two of them may be the same parameter.
-func (c *AdamWCalls) Add(call *AdamWCall, s *AdamWScalars) {
-	if call.n > 0 {
-		call.scalars = s
-		c.calls = append(c.calls, call)
-	}
-}
-
-// Run does the calls that were added since the last time, in any order.
+// Run steps every parameter that was added, in any order.
 func (c *AdamWCalls) Run(limit ...Threads) (counts Counts) {
-	c.divide()
+	if len(c.pieces) == 0 {
+		c.divide()
+	}
 	atOnce := min(threads(limit), len(c.pieces))
 	for len(c.workers) < atOnce {
 		c.workers = append(c.workers, new(adamWWorker))
@@ -118,14 +132,11 @@ func (c *AdamWCalls) Run(limit ...Threads) (counts Counts) {
 		counts.Add(w.counts)
 		w.counts = Counts{}
 	}
-	clear(c.calls)
-	c.calls = c.calls[:0]
 	return counts
 }
 
 // divide makes pieces of some pieceElements.
 func (c *AdamWCalls) divide() {
-	c.pieces = c.pieces[:0]
 	first, elements := 0, 0
 	whole := func(last int) {
 		if first < last {
@@ -133,7 +144,8 @@ func (c *AdamWCalls) divide() {
 		}
 		first, elements = last, 0
 	}
-	for i, call := range c.calls {
+	for i := range c.calls {
+		call := &c.calls[i]
 		if call.n > pieceElements {
 			whole(i)
 			size := max(pieceElements/call.kind.align, 1) * call.kind.align
@@ -153,21 +165,26 @@ func (c *AdamWCalls) divide() {
 // Do does one piece.
 func (c *AdamWCalls) Do(worker, piece int) {
 	w, p := c.workers[worker], c.pieces[piece]
-	for _, call := range c.calls[p.first:p.last] {
+	for i := p.first; i < p.last; i++ {
+		call := &c.calls[i]
+		if call.n == 0 {
+			continue
+		}
 		if w.kind != call.kind {
 			w.kind, w.tensors = call.kind, call.kind.tensors
 		}
 		call.fill(&w.tensors)
 		if p.hi > 0 {
-			w.counts.Add(call.kind.run(w.tensors.Slice(p.lo, p.hi), call.scalars))
+			w.part = w.tensors.Slice(p.lo, p.hi)
+			w.counts.Add(call.kind.run(&w.part, call.scalars))
 		} else {
-			w.counts.Add(call.kind.run(w.tensors, call.scalars))
+			w.counts.Add(call.kind.run(&w.tensors, call.scalars))
 		}
 	}
 }
 
 // fill puts the parameter's memory into tensors of its kind.
-func (call *AdamWCall) fill(t *AdamWTensors) {
+func (call *adamWCall) fill(t *AdamWTensors) {
 	n := call.n
 	fillFloats(&t.Weights, call.weights, n)
 	fillFloats(&t.Gradients, call.gradients, n)
@@ -198,16 +215,16 @@ func fillMoment(m *Moment, memory, scales unsafe.Pointer, n int) {
 // has tells whether t is of this kind.
 func (k *adamWKind) has(t *AdamWTensors) bool {
 	o := &k.tensors
-	return sameFormat(o.Weights, t.Weights) && sameFormat(o.Gradients, t.Gradients) && (o.Low != nil) == (t.Low != nil) &&
-		sameFormat(o.M.Floats, t.M.Floats) && sameFormat(o.V.Floats, t.V.Floats) &&
+	return sameFormat(&o.Weights, &t.Weights) && sameFormat(&o.Gradients, &t.Gradients) && (o.Low != nil) == (t.Low != nil) &&
+		sameFormat(&o.M.Floats, &t.M.Floats) && sameFormat(&o.V.Floats, &t.V.Floats) &&
 		o.M.Format == t.M.Format && o.V.Format == t.V.Format
 }
 
-func sameFormat(a, b Floats) bool { return (a.BF16 != nil) == (b.BF16 != nil) }
+func sameFormat(a, b *Floats) bool { return (a.BF16 != nil) == (b.BF16 != nil) }
 
 func pointer[T any](s []T) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(s)) }
 
-func floatsPointer(f Floats) unsafe.Pointer {
+func floatsPointer(f *Floats) unsafe.Pointer {
 	if f.BF16 != nil {
 		return pointer(f.BF16)
 	}
@@ -218,5 +235,5 @@ func momentPointer(m *Moment) unsafe.Pointer {
 	if m.Quantized() {
 		return pointer(m.Codes)
 	}
-	return floatsPointer(m.Floats)
+	return floatsPointer(&m.Floats)
 }

@@ -73,14 +73,14 @@ func adamWElements[W, G, M number](forAVX2, forAVX512 elementsStep[W, G, M]) []I
 }
 
 func (step elementsStep[W, G, M]) with(parts *adamWParts) AdamWFunc {
-	return func(t AdamWTensors, s *AdamWScalars) Counts {
+	return func(t *AdamWTensors, s *AdamWScalars) Counts {
 		switch {
 		case !parts.takes(s):
-			return reference.AdamW(t, s)
-		case !plainAdamW(&t, s):
+			return reference.AdamW(*t, s)
+		case !plainAdamW(t, s):
 			return parts.step(t, s)
 		}
-		return step.run(&t, s)
+		return step.run(t, s)
 	}
 }
 
@@ -104,15 +104,15 @@ func adamWBlocks[W, G number](forAVX2 blocksStep[W, G]) []Impl[AdamWFunc] {
 }
 
 func (step blocksStep[W, G]) with(parts *adamWParts) AdamWFunc {
-	return func(t AdamWTensors, s *AdamWScalars) Counts {
+	return func(t *AdamWTensors, s *AdamWScalars) Counts {
 		switch {
 		case t.M.Format.Block > adamWLargestBlock:
-			return reference.AdamW(t, s)
-		case !plainAdamW(&t, s) || t.M.Format.Codebook.Cells() == nil || t.V.Format.Codebook.Cells() == nil:
+			return reference.AdamW(*t, s)
+		case !plainAdamW(t, s) || t.M.Format.Codebook.Cells() == nil || t.V.Format.Codebook.Cells() == nil:
 			return parts.step(t, s)
 		}
 		work := adamWWork.Get().(*adamWScratch)
-		c := step.run(&t, s, work)
+		c := step.run(t, s, work)
 		adamWWork.Put(work)
 		return c
 	}

@@ -60,16 +60,16 @@ type adamWScratch struct {
 var adamWWork = sync.Pool{New: func() any { return new(adamWScratch) }}
 
 // nibbles is the step of 4-bit codes.
-func (p *adamWParts) nibbles(t AdamWTensors, s *AdamWScalars) Counts {
+func (p *adamWParts) nibbles(t *AdamWTensors, s *AdamWScalars) Counts {
 	if f := t.M.Format; !p.takes(s) || f.Block > adamWLargestBlock || !wholeBytes(f, t.Weights.Len()) {
-		return reference.AdamW(t, s)
+		return reference.AdamW(*t, s)
 	}
 	return p.step(t, s)
 }
 
 const adamWPart = 1024
 
-func (p *adamWParts) step(t AdamWTensors, s *AdamWScalars) (c Counts) {
+func (p *adamWParts) step(t *AdamWTensors, s *AdamWScalars) (c Counts) {
 	size := adamWPart
 	if block := t.M.Format.Block; t.M.Quantized() {
 		size = max(adamWPart/block, 1) * block

@@ -37,7 +37,7 @@ func (c AdamWConfig) storageOf(p *parameter, precision string) storage {
 	}
 }
 
-func (c AdamWConfig) update(o *Optimizer, p *parameter, r StepResult) (kernels.Counts, bool, error) {
+func (c AdamWConfig) setAdamW(_ *Optimizer, p *parameter, r StepResult) {
 	s := &p.adamWStep
 	*s = kernels.AdamWHyper{
 		LR: r.LR * p.lrScale, Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps, WeightDecay: p.weightDecay,
@@ -46,7 +46,11 @@ func (c AdamWConfig) update(o *Optimizer, p *parameter, r StepResult) (kernels.C
 	s.SkipNonFinite = c.skips(p.storage)
 	s.Rounding = p.rounding(c.Common)
 	s.Rounding.StochasticMoments = c.MomentsRounding == "stochastic"
-	return o.engine.adamW(p, s)
+}
+
+// muon is of no parameter: settle makes none a matrix for Muon.
+func (AdamWConfig) muon(*Optimizer, *parameter, StepResult) (kernels.Counts, bool, error) {
+	return kernels.Counts{}, false, nil
 }
 
 // skips tells whether what is not finite leaves elements, blocks or parameters of this

@@ -19,8 +19,10 @@ type Config interface {
 	common() Common
 	// settle completes a parameter: its storage, weight decay and the layout of its state.
 	settle(p *parameter, precision string, group ParamGroup) error
-	// update does one step of a parameter.
-	update(o *Optimizer, p *parameter, r StepResult) (kernels.Counts, bool, error)
+	// setAdamW sets the numbers of AdamW's step of a parameter.
+	setAdamW(o *Optimizer, p *parameter, r StepResult)
+	// muon does one step of a parameter that is Muon's.
+	muon(o *Optimizer, p *parameter, r StepResult) (kernels.Counts, bool, error)
 	// representation names how the state is kept, for checkpoints.
 	representation() string
 	// resident is the configuration without offload, which checkpoints do not depend on.

@@ -15,8 +15,12 @@ type engine interface {
 	// may be left for finish, and then s must not change before.
 	adamW(p *parameter, s *kernels.AdamWScalars) (c kernels.Counts, skipped bool, err error)
 	muon(p *parameter, s *muonStep) (c kernels.Counts, skipped bool, err error)
-	// finish takes the steps that were left for it, all together.
+	// begin forgets the steps that were left for finish, which takes them together.
+	begin()
 	finish() kernels.Counts
+	// again tells whether finish would take the steps of these parameters, in this order and
+	// as they are now.
+	again(params []*parameter) bool
 }
 
 // cpu is the engine of the kernels in main memory.
@@ -24,6 +28,8 @@ type cpu struct {
 	work  []float32 // of a batch of matrices: their directions and Newton-Schulz's workspace
 	saved []float32 // with adaptive, a matrix's direction before
 	calls kernels.AdamWCalls
+
+	tensors kernels.AdamWTensors // of the parameter that is being added
 }
 
 func (*cpu) sumSquares(gradients kernels.Floats) float64 { return kernels.SumSquares(gradients) }
@@ -33,25 +39,30 @@ func (*cpu) accumulate(sums, gradients kernels.Floats) error {
 }
 
 func (e *cpu) adamW(p *parameter, s *kernels.AdamWScalars) (kernels.Counts, bool, error) {
-	if p.storage == storeFactored {
-		return kernels.AdamWFactored(p.adamWTensors(), p.moments.row, p.moments.col, s)
-	}
-	if !p.adamWCall.Holds(p.Weights, p.gradients(), &p.moments.m) {
-		if err := e.calls.Check(&p.adamWCall, p.adamWTensors()); err != nil {
-			return kernels.Counts{}, false, err
-		}
-	}
-	e.calls.Add(&p.adamWCall, s)
-	return kernels.Counts{}, false, nil
-}
-
-func (p *parameter) adamWTensors() *kernels.AdamWTensors {
-	return &kernels.AdamWTensors{
+	e.tensors = kernels.AdamWTensors{
 		Weights: p.Weights, Low: p.moments.low, Gradients: p.gradients(), M: p.moments.m, V: p.moments.v,
 	}
+	if p.storage == storeFactored {
+		return kernels.AdamWFactored(&e.tensors, p.moments.row, p.moments.col, s)
+	}
+	return kernels.Counts{}, false, e.calls.Add(&e.tensors, s)
 }
 
+func (e *cpu) begin() { e.calls.Clear() }
+
 func (e *cpu) finish() kernels.Counts { return e.calls.Run() }
+
+func (e *cpu) again(params []*parameter) bool {
+	if e.calls.Len() != len(params) {
+		return false
+	}
+	for i, p := range params {
+		if !e.calls.Holds(i, &p.Weights, &p.Gradients) {
+			return false
+		}
+	}
+	return true
+}
 
 // muon steps a stack of matrices, a batch at a time.
 func (e *cpu) muon(p *parameter, s *muonStep) (c kernels.Counts, skipped bool, err error) {

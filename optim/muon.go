@@ -61,16 +61,13 @@ func (c MuonConfig) momentumStorage() storage {
 	return storeFloat32
 }
 
-func (c MuonConfig) update(o *Optimizer, p *parameter, r StepResult) (kernels.Counts, bool, error) {
-	if !p.muon {
-		return c.updateNAdamW(o, p, r)
-	}
+func (c MuonConfig) muon(o *Optimizer, p *parameter, r StepResult) (kernels.Counts, bool, error) {
 	c.setScalars(&p.muonStep.MuonScalars, p, r)
 	return o.engine.muon(p, &p.muonStep)
 }
 
-// updateNAdamW is the step of what is not a matrix, as in optax.contrib.muon.
-func (c MuonConfig) updateNAdamW(o *Optimizer, p *parameter, r StepResult) (kernels.Counts, bool, error) {
+// setAdamW sets the step of what is not a matrix, as in optax.contrib.muon.
+func (c MuonConfig) setAdamW(o *Optimizer, p *parameter, r StepResult) {
 	lr := r.LR
 	if c.AdamLearningRate != nil {
 		lr = c.AdamLearningRate.At(o.step)
@@ -82,7 +79,6 @@ func (c MuonConfig) updateNAdamW(o *Optimizer, p *parameter, r StepResult) (kern
 	}.Scalars()
 	s.SkipNonFinite = c.skips(p.storage)
 	s.Rounding = p.rounding(c.Common)
-	return o.engine.adamW(p, s)
 }
 
 // muonStep is what the engine needs to know for a step of a matrix.

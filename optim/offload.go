@@ -9,7 +9,6 @@ import (
 	"unsafe"
 
 	"github.com/lowbit-go/lowbit/internal/scratchfile"
-	"github.com/lowbit-go/lowbit/kernels"
 )
 
 // OffloadError is the error of a step that was taken although the scratch file of
@@ -203,6 +202,7 @@ func (d *offload) step(o *Optimizer, r *StepResult) (taken bool, err error) {
 	d.running.Wait()
 	d.stop.Store(false)
 	if d.windowsWereReplaced {
+		o.engine.begin()
 		d.forgetWindows()
 	}
 	return err == nil, errors.Join(err, d.trouble())
@@ -279,12 +279,8 @@ func (d *offload) forgetWindows() {
 	d.windowsWereReplaced = false
 	w := <-d.free
 	for _, b := range d.batches {
-		if b.kept != nil {
-			continue
-		}
-		w.hold(b)
-		for _, p := range b.params {
-			p.adamWCall = kernels.AdamWCall{}
+		if b.kept == nil {
+			w.hold(b)
 		}
 	}
 	d.free <- w

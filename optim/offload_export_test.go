@@ -58,38 +58,52 @@ func (o *Optimizer) KeptBatches() (n int) {
 	return n
 }
 
+// failing is an engine of which the update of one parameter fails.
 type failing struct {
-	Config
+	engine
 	name string
 	err  error
 }
 
-func (f failing) update(o *Optimizer, p *parameter, r StepResult) (kernels.Counts, bool, error) {
+func (f failing) adamW(p *parameter, s *kernels.AdamWScalars) (kernels.Counts, bool, error) {
 	if p.Name == f.name {
 		return kernels.Counts{}, false, f.err
 	}
-	return f.Config.update(o, p, r)
+	return f.engine.adamW(p, s)
 }
+
+func (f failing) muon(p *parameter, s *muonStep) (kernels.Counts, bool, error) {
+	if p.Name == f.name {
+		return kernels.Counts{}, false, f.err
+	}
+	return f.engine.muon(p, s)
+}
+
+func (failing) again([]*parameter) bool { return false }
 
 // FailUpdate makes the updates of a parameter fail, and returns what ends that.
 func (o *Optimizer) FailUpdate(name string, err error) (end func()) {
-	whole := o.config
-	o.config = failing{whole, name, err}
-	return func() { o.config = whole }
+	whole := o.engine
+	o.engine = failing{whole, name, err}
+	return func() { o.engine = whole }
 }
 
 // MoveStates reads and writes what a step does, and steps nothing.
 func (o *Optimizer) MoveStates() error {
-	whole := o.config
-	o.config = idle{whole}
+	whole := o.engine
+	o.engine = idle{whole}
 	_, err := o.Step()
-	o.config = whole
+	o.engine = whole
 	return err
 }
 
-type idle struct{ Config }
+type idle struct{ engine }
 
-func (idle) update(*Optimizer, *parameter, StepResult) (c kernels.Counts, skipped bool, err error) {
+func (idle) adamW(*parameter, *kernels.AdamWScalars) (c kernels.Counts, skipped bool, err error) {
+	return c, false, nil
+}
+
+func (idle) muon(*parameter, *muonStep) (c kernels.Counts, skipped bool, err error) {
 	return c, false, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -74,7 +75,7 @@ func trainUnevenly(t *testing.T, opt *optim.Optimizer, params []optim.Param, fro
 func TestOffloadIsExact(t *testing.T) {
 	for name, text := range resumable {
 		for _, narrow := range []bool{false, true} {
-			for _, batch := range []int{1, 2, 1 << 62} {
+			for _, batch := range []int{1, 2, math.MaxInt} {
 				t.Run(fmt.Sprint(name, " bf16 ", narrow, " batch ", batch), func(t *testing.T) {
 					folder := t.TempDir()
 					params := model(narrow)

@@ -22,6 +22,9 @@ type Optimizer struct {
 	disk   *offload // nil where states stay in memory
 	step   int64    // steps taken
 	summed bool     // whether a parameter may have sums of micro-batches
+	tied   bool     // whether a parameter has several names
+
+	leaders []*parameter // those whose numbers of AdamW's step were computed, the others share
 }
 
 // New makes an optimizer whose state is that before the first step, zeros.
@@ -60,6 +63,7 @@ func New(config Config, params []Param) (*Optimizer, error) {
 			return nil, err
 		}
 		p.tied = tied[param]
+		o.tied = o.tied || p.tied != nil
 		p.seedM = bf16.StreamSeed(o.common.Seed, 'm', p.Name)
 		p.seedV = bf16.StreamSeed(o.common.Seed, 'v', p.Name)
 		p.seedW = bf16.StreamSeed(o.common.Seed, 'w', p.Name)
@@ -148,8 +152,11 @@ type StepResult struct {
 // have been updated before. An [OffloadError] comes with the result of a step that was taken.
 func (o *Optimizer) Step() (StepResult, error) {
 	r := StepResult{Step: o.step + 1, LR: o.common.LR.At(o.step), GradNorm: math.NaN(), Clip: 1}
-	if err := o.check(); err != nil {
-		return StepResult{}, err
+	steady := o.steady()
+	if !steady {
+		if err := o.check(); err != nil {
+			return StepResult{}, err
+		}
 	}
 	if o.common.GradClipNorm != nil {
 		r.GradNorm = o.GradNorm()
@@ -159,6 +166,10 @@ func (o *Optimizer) Step() (StepResult, error) {
 			return r, nil
 		}
 		r.Clip = ClipCoefficient(r.GradNorm, *o.common.GradClipNorm)
+	}
+	if steady {
+		o.updateAgain(&r)
+		return o.taken(r), nil
 	}
 	if o.disk == nil {
 		if err := o.update(0, len(o.params), &r); err != nil {
@@ -175,26 +186,18 @@ func (o *Optimizer) Step() (StepResult, error) {
 
 // update steps the parameters from first to before last that have gradients.
 func (o *Optimizer) update(first, last int, r *StepResult) error {
-	var leader *parameter // whose numbers of AdamW's step the next ones can share
+	o.engine.begin()
+	o.leaders = o.leaders[:0]
 	for i, p := range o.params[first:last] {
 		if p.gradients().Len() == 0 {
 			continue
 		}
 		p.step++
-		var counts kernels.Counts
-		var skipped bool
-		var err error
-		if leader != nil && p.sharesStep(leader) {
-			counts, skipped, err = o.engine.adamW(p, &leader.adamWStep)
-		} else {
-			counts, skipped, err = o.config.update(o, p, *r)
-			if leader = p; p.muon || o.usesSeed() {
-				leader = nil
-			}
-		}
+		counts, skipped, err := o.updateOne(p, r)
 		if err != nil {
 			p.step--
 			o.engine.finish()
+			o.engine.begin()
 			return p.errorf("%w; this parameter and those after the first %d have not been updated", err, first+i)
 		}
 		r.Add(counts)
@@ -206,6 +209,35 @@ func (o *Optimizer) update(first, last int, r *StepResult) error {
 	}
 	r.Add(o.engine.finish())
 	return nil
+}
+
+func (o *Optimizer) updateOne(p *parameter, r *StepResult) (kernels.Counts, bool, error) {
+	if p.muon {
+		return o.config.muon(o, p, *r)
+	}
+	if n := len(o.leaders); n > 0 && p.sharesStep(o.leaders[n-1]) && !o.usesSeed() {
+		return o.engine.adamW(p, &o.leaders[n-1].adamWStep)
+	}
+	o.leaders = append(o.leaders, p)
+	o.config.setAdamW(o, p, *r)
+	return o.engine.adamW(p, &p.adamWStep)
+}
+
+// steady tells whether a step is the last one again, but for its numbers: all parameters
+// are AdamW's and have the memory that they had. Then nothing needs to be checked.
+func (o *Optimizer) steady() bool {
+	return !o.summed && !o.tied && o.disk == nil && o.engine.again(o.params)
+}
+
+func (o *Optimizer) updateAgain(r *StepResult) {
+	for _, p := range o.params {
+		p.step++
+	}
+	for _, p := range o.leaders {
+		o.config.setAdamW(o, p, *r)
+	}
+	r.Updated = int64(len(o.params))
+	r.Add(o.engine.finish())
 }
 
 // sharesStep tells whether AdamW steps both with the same numbers, but for their seeds.

@@ -69,7 +69,6 @@ type parameter struct {
 	lrScale, weightDecay float64
 	step                 int64    // updates so far
 	tied                 []*Param // later names of it
-	adamWCall            kernels.AdamWCall
 	moments              moments
 
 	// What follows is not read for each of many small parameters.
