@@ -5,7 +5,7 @@
 #include "textflag.h"
 
 // func AbsmaxAVX512(x []float32) float32
-// Requires: AVX, AVX2, AVX512F, AVX512VL, BMI2, MMX+
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·AbsmaxAVX512(SB), $0-28
 	MOVQ         x_base+0(FP), AX
 	MOVQ         x_len+8(FP), CX
@@ -70,8 +70,8 @@ done5:
 	VPMAXUD       Z4, Z3, Z3
 	VPMAXUD       Z3, Z1, Z1
 	VEXTRACTI64X4 $0x01, Z1, Y0
-	VPMAXUD       Y1, Y0, Y0
-	VEXTRACTI32X4 $0x01, Y0, X1
+	VPMAXUD       Z1, Z0, Z0
+	VEXTRACTI32X4 $0x01, Z0, X1
 	VPMAXUD       X1, X0, X0
 	VPSHUFD       $0x4e, X0, X1
 	VPMAXUD       X1, X0, X0
