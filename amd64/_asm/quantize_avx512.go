@@ -316,7 +316,7 @@ func (g *generator) quantizeBlocks512(x, scales gp, scale vec, encode, zeros fun
 		g.CMOVQGT(n, length)
 		g.SUBQ(length, n)
 		g.MOVQ(length, left)
-		return g.blockAbsmax512(values, left)
+		return g.absmax512(values, left)
 	}
 	g.TESTQ(n, n)
 	g.JZ(operand.LabelRef(finished))
@@ -341,9 +341,9 @@ func (g *generator) quantizeBlocks512(x, scales gp, scale vec, encode, zeros fun
 	g.Label(finished)
 }
 
-// blockAbsmax512 is the largest magnitude of n floats, as the first lane of a register; it moves
+// absmax512 is the largest magnitude of n floats, as the first lane of a register; it moves
 // both, and asks for what is some way behind them.
-func (g *generator) blockAbsmax512(x, n gp) vec {
+func (g *generator) absmax512(x, n gp) vec {
 	magnitude := g.broadcast512(0x7fffffff)
 	var largest [4]vec
 	for i := range largest {

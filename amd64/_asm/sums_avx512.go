@@ -64,31 +64,6 @@ to bf16. A call of 500,000 elements takes about 100 µs.
 	g.end()
 }
 
-// absmax512 is the largest magnitude of n floats.
-func (g *generator) absmax512(x, n gp) vec {
-	magnitude := g.broadcast512(0x7fffffff)
-	var largest [4]vec
-	for i := range largest {
-		largest[i] = g.ZMM()
-		g.VPXORD(largest[i], largest[i], largest[i])
-	}
-	g.elements512(n, 4, 1, func(of part) {
-		for i := range of.registers {
-			z := g.ZMM()
-			if of.whole() {
-				g.VPANDD(at(x, 64*i), magnitude, z)
-			} else {
-				g.VPANDD_Z(at(x, 64*i), magnitude, of.lanes[i], z)
-			}
-			g.VPMAXUD(z, largest[i], largest[i])
-		}
-	}, cursor{x, 4})
-	g.VPMAXUD(largest[1], largest[0], largest[0])
-	g.VPMAXUD(largest[3], largest[2], largest[2])
-	g.VPMAXUD(largest[2], largest[0], largest[0])
-	return g.largestLane512(largest[0])
-}
-
 // largestLane512 is the largest unsigned lane of z, which it spoils.
 func (g *generator) largestLane512(z vec) vec {
 	other := g.ZMM()
