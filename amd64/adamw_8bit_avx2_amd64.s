@@ -441,8 +441,6 @@ done19:
 	MOVQ         864(SP), R8
 	MOVQ         mScales_base+96(FP), R9
 	VMOVD        X2, R10
-	TESTL        R10, R10
-	JZ           zero21
 	CMPL         R10, $0x7f800000
 	JB           finite20
 	MOVL         $0x7fc00000, R10
@@ -481,6 +479,8 @@ done27:
 finite20:
 	VDIVSS  mDivisor+216(FP), X2, X7
 	VMOVD   X7, R10
+	TESTL   R10, R10
+	JZ      zero21
 	CMPL    R10, $0x7f800000
 	JB      divided22
 	VMOVAPS X2, X7
@@ -896,8 +896,6 @@ done23:
 	MOVQ         864(SP), R8
 	MOVQ         vScales_base+120(FP), R9
 	VMOVD        X3, R10
-	TESTL        R10, R10
-	JZ           zero34
 	CMPL         R10, $0x7f800000
 	JB           finite33
 	MOVL         $0x7fc00000, R10
@@ -936,6 +934,8 @@ done40:
 finite33:
 	VDIVSS  vDivisor+220(FP), X3, X6
 	VMOVD   X6, R10
+	TESTL   R10, R10
+	JZ      zero34
 	CMPL    R10, $0x7f800000
 	JB      divided35
 	VMOVAPS X3, X6
@@ -1886,8 +1886,6 @@ done68:
 	MOVQ         864(SP), R8
 	MOVQ         mScales_base+96(FP), R9
 	VMOVD        X2, R10
-	TESTL        R10, R10
-	JZ           zero70
 	CMPL         R10, $0x7f800000
 	JB           finite69
 	MOVL         $0x7fc00000, R10
@@ -1926,6 +1924,8 @@ done76:
 finite69:
 	VDIVSS  mDivisor+216(FP), X2, X7
 	VMOVD   X7, R10
+	TESTL   R10, R10
+	JZ      zero70
 	CMPL    R10, $0x7f800000
 	JB      divided71
 	VMOVAPS X2, X7
@@ -2341,8 +2341,6 @@ done72:
 	MOVQ         864(SP), R8
 	MOVQ         vScales_base+120(FP), R9
 	VMOVD        X3, R10
-	TESTL        R10, R10
-	JZ           zero83
 	CMPL         R10, $0x7f800000
 	JB           finite82
 	MOVL         $0x7fc00000, R10
@@ -2381,6 +2379,8 @@ done89:
 finite82:
 	VDIVSS  vDivisor+220(FP), X3, X6
 	VMOVD   X6, R10
+	TESTL   R10, R10
+	JZ      zero83
 	CMPL    R10, $0x7f800000
 	JB      divided84
 	VMOVAPS X3, X6
@@ -3321,8 +3321,6 @@ done117:
 	MOVQ         864(SP), R8
 	MOVQ         mScales_base+96(FP), R9
 	VMOVD        X2, R10
-	TESTL        R10, R10
-	JZ           zero119
 	CMPL         R10, $0x7f800000
 	JB           finite118
 	MOVL         $0x7fc00000, R10
@@ -3361,6 +3359,8 @@ done125:
 finite118:
 	VDIVSS  mDivisor+216(FP), X2, X7
 	VMOVD   X7, R10
+	TESTL   R10, R10
+	JZ      zero119
 	CMPL    R10, $0x7f800000
 	JB      divided120
 	VMOVAPS X2, X7
@@ -3776,8 +3776,6 @@ done121:
 	MOVQ         864(SP), R8
 	MOVQ         vScales_base+120(FP), R9
 	VMOVD        X3, R10
-	TESTL        R10, R10
-	JZ           zero132
 	CMPL         R10, $0x7f800000
 	JB           finite131
 	MOVL         $0x7fc00000, R10
@@ -3816,6 +3814,8 @@ done138:
 finite131:
 	VDIVSS  vDivisor+220(FP), X3, X6
 	VMOVD   X6, R10
+	TESTL   R10, R10
+	JZ      zero132
 	CMPL    R10, $0x7f800000
 	JB      divided133
 	VMOVAPS X3, X6
@@ -4725,8 +4725,6 @@ done166:
 	MOVQ         864(SP), R8
 	MOVQ         mScales_base+96(FP), R9
 	VMOVD        X2, R10
-	TESTL        R10, R10
-	JZ           zero168
 	CMPL         R10, $0x7f800000
 	JB           finite167
 	MOVL         $0x7fc00000, R10
@@ -4765,6 +4763,8 @@ done174:
 finite167:
 	VDIVSS  mDivisor+216(FP), X2, X7
 	VMOVD   X7, R10
+	TESTL   R10, R10
+	JZ      zero168
 	CMPL    R10, $0x7f800000
 	JB      divided169
 	VMOVAPS X2, X7
@@ -5180,8 +5180,6 @@ done170:
 	MOVQ         864(SP), R8
 	MOVQ         vScales_base+120(FP), R9
 	VMOVD        X3, R10
-	TESTL        R10, R10
-	JZ           zero181
 	CMPL         R10, $0x7f800000
 	JB           finite180
 	MOVL         $0x7fc00000, R10
@@ -5220,6 +5218,8 @@ done187:
 finite180:
 	VDIVSS  vDivisor+220(FP), X3, X6
 	VMOVD   X6, R10
+	TESTL   R10, R10
+	JZ      zero181
 	CMPL    R10, $0x7f800000
 	JB      divided182
 	VMOVAPS X3, X6

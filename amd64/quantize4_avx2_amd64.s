@@ -126,8 +126,6 @@ done8:
 	VPSHUFD      $0xb1, X7, X1
 	VPMAXUD      X1, X7, X7
 	VMOVD        X7, DI
-	TESTL        DI, DI
-	JZ           zero10
 	CMPL         DI, $0x7f800000
 	JB           finite9
 	INCQ         ret+112(FP)
@@ -171,6 +169,8 @@ done16:
 finite9:
 	VDIVSS  divisor+80(FP), X7, X1
 	VMOVD   X1, DI
+	TESTL   DI, DI
+	JZ      zero10
 	CMPL    DI, $0x7f800000
 	JB      divided11
 	VMOVAPS X7, X1

@@ -3,11 +3,13 @@
 package amd64_test
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/lowbit-go/lowbit/amd64"
 	"github.com/lowbit-go/lowbit/codebook"
+	"github.com/lowbit-go/lowbit/internal/cpufeature"
 	"github.com/lowbit-go/lowbit/internal/cpufeature/cputest"
 	"github.com/lowbit-go/lowbit/internal/testmem"
 	"github.com/lowbit-go/lowbit/kernels/reference"
@@ -35,86 +37,137 @@ func formats4(block int, f func(reference.Format)) {
 	}
 }
 
-func quantize4(codes []uint8, scales, x []float32, f reference.Format) int {
+type quantizer4 struct {
+	name       string
+	needs      cpufeature.Set
+	quantize   func(codes []uint8, scales, x []float32, block int, divisor float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool) int
+	dequantize func(dst []float32, codes []uint8, scales []float32, block int, table *[256]float32, highFirst bool)
+}
+
+var quantizers4 = []quantizer4{
+	{"avx2", avx2, amd64.Quantize4AVX2, amd64.Dequantize4AVX2},
+	{"avx512", cpufeature.AVX512, amd64.Quantize4AVX512, dequantize4AVX512(false)},
+	{"avx512-stream", cpufeature.AVX512, amd64.Quantize4AVX512, dequantize4AVX512(true)},
+}
+
+func dequantize4AVX512(stream bool) func(dst []float32, codes []uint8, scales []float32, block int, table *[256]float32, highFirst bool) {
+	return func(dst []float32, codes []uint8, scales []float32, block int, table *[256]float32, highFirst bool) {
+		amd64.Dequantize4AVX512(dst, codes, scales, block, table, highFirst, stream)
+	}
+}
+
+func eachQuantizer4(t *testing.T, test func(t *testing.T, q quantizer4)) {
+	for _, q := range quantizers4 {
+		t.Run(q.name, func(t *testing.T) {
+			cputest.Need(t, q.needs)
+			test(t, q)
+		})
+	}
+}
+
+func (q quantizer4) run(codes []uint8, scales, x []float32, f reference.Format) int {
 	book := f.Codebook
-	return amd64.Quantize4AVX2(codes, scales, x, f.Block, divisor(f), book.Thresholds(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
+	return q.quantize(codes, scales, x, f.Block, divisor(f), book.Thresholds(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
 }
 
 func TestQuantize4(t *testing.T) {
-	cputest.Need(t, avx2)
-	rng := rand.New(rand.NewPCG(4, 1))
-	codes, values, scales := testmem.New[uint8](t, 300), testmem.New[float32](t, 300), testmem.New[float32](t, 300)
-	for _, block := range blockSizes4 {
-		formats4(block, func(f reference.Format) {
-			for _, n := range lengths {
-				place := rng.IntN(places)
-				x, codes, scales := placed(values, n, place, 4), placed(codes, f.CodeBytes(n), (place+5)%places, 1), placed(scales, f.Scales(n), (place+9)%places, 4)
-				hardBlocks(rng, x, f)
-				checkQuantize(t, f, codes, scales, x, func() int { return quantize4(codes, scales, x, f) })
-			}
-			codes.Check()
-			scales.Check()
-			values.Check()
-		})
-	}
+	eachQuantizer4(t, func(t *testing.T, q quantizer4) {
+		rng := rand.New(rand.NewPCG(4, 1))
+		codes, values, scales := testmem.New[uint8](t, 300), testmem.New[float32](t, 300), testmem.New[float32](t, 300)
+		for _, block := range blockSizes4 {
+			formats4(block, func(f reference.Format) {
+				for _, n := range lengths {
+					place := rng.IntN(places)
+					x, codes, scales := placed(values, n, place, 4), placed(codes, f.CodeBytes(n), (place+5)%places, 1), placed(scales, f.Scales(n), (place+9)%places, 4)
+					hardBlocks(rng, x, f)
+					checkQuantize(t, f, codes, scales, x, func() int { return q.run(codes, scales, x, f) })
+				}
+				codes.Check()
+				scales.Check()
+				values.Check()
+			})
+		}
+	})
 }
 
 func TestQuantize4RandomBlocks(t *testing.T) {
-	cputest.Need(t, avx2)
-	rng := rand.New(rand.NewPCG(4, 2))
-	x, codes := make([]float32, 5000), make([]uint8, 2500)
-	for trial := range trials(10, 10_000) {
-		formats4(32<<(trial%3), func(f reference.Format) {
-			scales := make([]float32, f.Scales(len(x)))
-			hardBlocks(rng, x, f)
-			checkQuantize(t, f, codes, scales, x, func() int { return quantize4(codes, scales, x, f) })
-		})
-	}
+	eachQuantizer4(t, func(t *testing.T, q quantizer4) {
+		rng := rand.New(rand.NewPCG(4, 2))
+		x, codes := make([]float32, 5000), make([]uint8, 2500)
+		for trial := range trials(10, 10_000) {
+			formats4(32<<(trial%3), func(f reference.Format) {
+				scales := make([]float32, f.Scales(len(x)))
+				hardBlocks(rng, x, f)
+				checkQuantize(t, f, codes, scales, x, func() int { return q.run(codes, scales, x, f) })
+			})
+		}
+	})
 }
 
 func TestQuantize4EveryPattern(t *testing.T) {
-	cputest.Need(t, avx2)
-	codes, scales := make([]uint8, patternBlock/2), make([]float32, 1)
-	for _, book := range books4 {
-		f := reference.Format{Codebook: book, Block: patternBlock}
-		everyPattern(t, book, func(x []float32) { quantize4(codes, scales, x, f) }, func(i int) uint8 { return f.Get(codes, i) })
-	}
+	eachQuantizer4(t, func(t *testing.T, q quantizer4) {
+		codes, scales := make([]uint8, patternBlock/2), make([]float32, 1)
+		for _, book := range books4 {
+			f := reference.Format{Codebook: book, Block: patternBlock}
+			everyPattern(t, book, func(x []float32) { q.run(codes, scales, x, f) }, func(i int) uint8 { return f.Get(codes, i) })
+		}
+	})
 }
 
 func TestDequantize4(t *testing.T) {
-	cputest.Need(t, avx2)
-	rng := rand.New(rand.NewPCG(4, 3))
-	values, codes, scales := testmem.New[float32](t, 5000), testmem.New[uint8](t, 5000), testmem.New[float32](t, 5000)
-	for _, block := range blockSizes4 {
-		formats4(block, func(f reference.Format) {
-			for _, n := range append(lengths, 4097) {
-				place := rng.IntN(places)
-				dst, codes, scales := placed(values, n, place, 4), placed(codes, f.CodeBytes(n), (place+5)%places, 1), placed(scales, f.Scales(n), (place+9)%places, 4)
-				for i := range codes {
-					codes[i] = uint8(rng.Uint32())
+	eachQuantizer4(t, func(t *testing.T, q quantizer4) {
+		rng := rand.New(rand.NewPCG(4, 3))
+		values, codes, scales := testmem.New[float32](t, 5000), testmem.New[uint8](t, 5000), testmem.New[float32](t, 5000)
+		for _, block := range blockSizes4 {
+			formats4(block, func(f reference.Format) {
+				for _, n := range append(lengths, 4097) {
+					place := rng.IntN(places)
+					dst, codes, scales := placed(values, n, place, 4), placed(codes, f.CodeBytes(n), (place+5)%places, 1), placed(scales, f.Scales(n), (place+9)%places, 4)
+					for i := range codes {
+						codes[i] = uint8(rng.Uint32())
+					}
+					for i := range scales {
+						scales[i] = hardScale(rng)
+					}
+					want := make([]float32, n)
+					q.dequantize(dst, codes, scales, f.Block, f.Codebook.Table(), f.Nibble == codebook.HighFirst)
+					reference.Dequantize(want, codes, scales, f)
+					checkSame(t, "dequantize", f, dst, want)
+					values.Check()
 				}
-				for i := range scales {
-					scales[i] = hardScale(rng)
-				}
-				want := make([]float32, n)
-				amd64.Dequantize4AVX2(dst, codes, scales, f.Block, f.Codebook.Table(), f.Nibble == codebook.HighFirst)
-				reference.Dequantize(want, codes, scales, f)
-				checkSame(t, "dequantize", f, dst, want)
-				values.Check()
-			}
-		})
+			})
+		}
+	})
+}
+
+// TestScalesThatRoundToZero: a divisor above 1 can leave nothing of a small magnitude.
+func TestScalesThatRoundToZero(t *testing.T) {
+	book, err := codebook.New("wide", []float32{-8, -0.5, 0.5, 1})
+	if err != nil {
+		t.Fatal(err)
 	}
+	eachQuantizer4(t, func(t *testing.T, q quantizer4) {
+		for bits := range uint32(40) {
+			f := reference.Format{Codebook: book, Block: 64, Headroom: true}
+			x := make([]float32, 70)
+			x[3], x[66] = math.Float32frombits(bits), -math.Float32frombits(bits)
+			codes, scales := make([]uint8, 35), make([]float32, 2)
+			checkQuantize(t, f, codes, scales, x, func() int { return q.run(codes, scales, x, f) })
+		}
+	})
 }
 
 func BenchmarkQuantize4(b *testing.B) {
 	for _, n := range sizes {
 		x, codes, scales := noise(n.elements), make([]uint8, n.elements/2), make([]float32, n.elements/64)
 		f := reference.Format{Codebook: codebook.NF4(), Block: 64}
-		n.run(b, "quantize", func(lo, hi int) {
-			quantize4(codes[lo/2:hi/2], scales[:(hi-lo)/f.Block], x[lo:hi], f)
-		})
-		n.run(b, "dequantize", func(lo, hi int) {
-			amd64.Dequantize4AVX2(x[lo:hi], codes[lo/2:hi/2], scales[:(hi-lo)/f.Block], f.Block, f.Codebook.Table(), false)
-		})
+		for _, q := range quantizers4 {
+			n.run(b, "quantize/"+q.name, func(lo, hi int) {
+				q.run(codes[lo/2:hi/2], scales[:(hi-lo)/f.Block], x[lo:hi], f)
+			})
+			n.run(b, "dequantize/"+q.name, func(lo, hi int) {
+				q.dequantize(x[lo:hi], codes[lo/2:hi/2], scales[:(hi-lo)/f.Block], f.Block, f.Codebook.Table(), false)
+			})
+		}
 	}
 }

@@ -101,8 +101,6 @@ done8:
 	VPSHUFD      $0xb1, X6, X5
 	VPMAXUD      X5, X6, X6
 	VMOVD        X6, R10
-	TESTL        R10, R10
-	JZ           zero10
 	CMPL         R10, $0x7f800000
 	JB           finite9
 	INCQ         ret+112(FP)
@@ -142,6 +140,8 @@ done16:
 finite9:
 	VDIVSS  divisor+80(FP), X6, X5
 	VMOVD   X5, R10
+	TESTL   R10, R10
+	JZ      zero10
 	CMPL    R10, $0x7f800000
 	JB      divided11
 	VMOVAPS X6, X5

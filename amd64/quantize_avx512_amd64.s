@@ -5,7 +5,7 @@
 #include "textflag.h"
 
 // func QuantizeDynamic8AVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, thresholds *[255]float32, stream bool) int
-// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
 TEXT ·QuantizeDynamic8AVX512(SB), $8-112
 	MOVQ            codes_base+0(FP), AX
 	MOVQ            scales_base+24(FP), CX
@@ -111,8 +111,8 @@ done8:
 	VPMAXUD       Z16, Z15, Z15
 	VPMAXUD       Z15, Z12, Z12
 	VEXTRACTI64X4 $0x01, Z12, Y11
-	VPMAXUD       Y12, Y11, Y11
-	VEXTRACTI32X4 $0x01, Y11, X12
+	VPMAXUD       Z12, Z11, Z11
+	VEXTRACTI32X4 $0x01, Z11, X12
 	VPMAXUD       X12, X11, X11
 	VPSHUFD       $0x4e, X11, X12
 	VPMAXUD       X12, X11, X11
@@ -190,8 +190,8 @@ done14:
 	VPMAXUD       Z16, Z15, Z15
 	VPMAXUD       Z15, Z13, Z13
 	VEXTRACTI64X4 $0x01, Z13, Y12
-	VPMAXUD       Y13, Y12, Y12
-	VEXTRACTI32X4 $0x01, Y12, X13
+	VPMAXUD       Z13, Z12, Z12
+	VEXTRACTI32X4 $0x01, Z12, X13
 	VPMAXUD       X13, X12, X12
 	VPSHUFD       $0x4e, X12, X13
 	VPMAXUD       X13, X12, X12
@@ -201,8 +201,6 @@ done14:
 
 last9:
 	VMOVD X11, R10
-	TESTL R10, R10
-	JZ    zero16
 	CMPL  R10, $0x7f800000
 	JB    finite15
 	INCQ  ret+104(FP)
@@ -234,6 +232,8 @@ done20:
 finite15:
 	VDIVSS  divisor+80(FP), X11, X12
 	VMOVD   X12, R10
+	TESTL   R10, R10
+	JZ      zero16
 	CMPL    R10, $0x7f800000
 	JB      divided17
 	VMOVAPS X11, X12
@@ -965,7 +965,7 @@ DATA word_71800000<>+0(SB)/4, $0x71800000
 GLOBL word_71800000<>(SB), RODATA|NOPTR, $4
 
 // func QuantizeDynamic8UnsignedAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, thresholds *[255]float32, stream bool) int
-// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
 TEXT ·QuantizeDynamic8UnsignedAVX512(SB), $8-112
 	MOVQ            codes_base+0(FP), AX
 	MOVQ            scales_base+24(FP), CX
@@ -1071,8 +1071,8 @@ done65:
 	VPMAXUD       Z15, Z14, Z14
 	VPMAXUD       Z14, Z12, Z12
 	VEXTRACTI64X4 $0x01, Z12, Y11
-	VPMAXUD       Y12, Y11, Y11
-	VEXTRACTI32X4 $0x01, Y11, X12
+	VPMAXUD       Z12, Z11, Z11
+	VEXTRACTI32X4 $0x01, Z11, X12
 	VPMAXUD       X12, X11, X11
 	VPSHUFD       $0x4e, X11, X12
 	VPMAXUD       X12, X11, X11
@@ -1150,8 +1150,8 @@ done71:
 	VPMAXUD       Z15, Z14, Z14
 	VPMAXUD       Z14, Z12, Z12
 	VEXTRACTI64X4 $0x01, Z12, Y9
-	VPMAXUD       Y12, Y9, Y9
-	VEXTRACTI32X4 $0x01, Y9, X12
+	VPMAXUD       Z12, Z9, Z9
+	VEXTRACTI32X4 $0x01, Z9, X12
 	VPMAXUD       X12, X9, X9
 	VPSHUFD       $0x4e, X9, X12
 	VPMAXUD       X12, X9, X9
@@ -1161,8 +1161,6 @@ done71:
 
 last66:
 	VMOVD X11, R10
-	TESTL R10, R10
-	JZ    zero73
 	CMPL  R10, $0x7f800000
 	JB    finite72
 	INCQ  ret+104(FP)
@@ -1194,6 +1192,8 @@ done77:
 finite72:
 	VDIVSS  divisor+80(FP), X11, X12
 	VMOVD   X12, R10
+	TESTL   R10, R10
+	JZ      zero73
 	CMPL    R10, $0x7f800000
 	JB      divided74
 	VMOVAPS X11, X12

@@ -3,6 +3,8 @@
 package kernels
 
 import (
+	"math"
+
 	"github.com/lowbit-go/lowbit/amd64"
 	"github.com/lowbit-go/lowbit/codebook"
 	"github.com/lowbit-go/lowbit/internal/race"
@@ -46,17 +48,31 @@ func dequantizeAVX512(dst []float32, codes []uint8, scales []float32, f Format) 
 	amd64.DequantizeAVX512VBMI(dst, codes, scales, f.Block, f.Codebook.Table(), streams(len(dst)))
 }
 
-// quantize4AVX2 takes a block for zeros where all of its numbers are, not where its scale
-// is, which a divisor above 1 can round to zero.
 func quantize4AVX2(codes []uint8, scales, x []float32, f Format) (poisoned int) {
-	if !wholeBytes(f, len(x)) || f.ScaleDivisor() > 1 {
+	return quantize4(amd64.Quantize4AVX2, codes, scales, x, f)
+}
+
+// quantize4AVX512 takes what numbers can be compared with in place of the thresholds.
+func quantize4AVX512(codes []uint8, scales, x []float32, f Format) (poisoned int) {
+	for _, t := range f.Codebook.Thresholds()[:f.Codebook.Len()-1] {
+		if size := max(t, -t); !(size >= 0x1p-30) || size > 0x1p30 && size <= math.MaxFloat32 {
+			return reference.Quantize(codes, scales, x, f)
+		}
+	}
+	return quantize4(amd64.Quantize4AVX512, codes, scales, x, f)
+}
+
+type nibbleQuantize func(codes []uint8, scales, x []float32, block int, divisor float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool) int
+
+func quantize4(quantize nibbleQuantize, codes []uint8, scales, x []float32, f Format) (poisoned int) {
+	if !wholeBytes(f, len(x)) {
 		return reference.Quantize(codes, scales, x, f)
 	}
 	race.Write(codes)
 	race.Write(scales)
 	race.Read(x)
 	book := f.Codebook
-	return amd64.Quantize4AVX2(codes, scales, x, f.Block, f.ScaleDivisor(), book.Thresholds(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
+	return quantize(codes, scales, x, f.Block, f.ScaleDivisor(), book.Thresholds(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
 }
 
 func dequantize4AVX2(dst []float32, codes []uint8, scales []float32, f Format) {
@@ -68,6 +84,17 @@ func dequantize4AVX2(dst []float32, codes []uint8, scales []float32, f Format) {
 	race.Read(codes)
 	race.Read(scales)
 	amd64.Dequantize4AVX2(dst, codes, scales, f.Block, f.Codebook.Table(), f.Nibble == codebook.HighFirst)
+}
+
+func dequantize4AVX512(dst []float32, codes []uint8, scales []float32, f Format) {
+	if !wholeBytes(f, len(dst)) {
+		reference.Dequantize(dst, codes, scales, f)
+		return
+	}
+	race.Write(dst)
+	race.Read(codes)
+	race.Read(scales)
+	amd64.Dequantize4AVX512(dst, codes, scales, f.Block, f.Codebook.Table(), f.Nibble == codebook.HighFirst, streams(len(dst)))
 }
 
 // wholeBytes tells whether every block of 4-bit codes begins with a byte.

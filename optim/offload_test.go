@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -20,6 +21,14 @@ import (
 func onDisk(text, folder string, batch int) string {
 	keys := fmt.Sprintf(`{"optimizer_state_offload": "disk", "optimizer_state_offload_dir": %q, "optimizer_state_offload_batch_size": %d, `, folder, batch)
 	return strings.Replace(strings.Replace(text, `{`, keys, 1), `, }`, `}`, 1)
+}
+
+// layers are parameters of some sizes, without gradients.
+func layers(sizes ...int) (params []optim.Param) {
+	for i, n := range sizes {
+		params = append(params, optim.Param{Name: fmt.Sprint(i), Shape: []int64{int64(n)}, Weights: f32(n)})
+	}
+	return params
 }
 
 // requireNoFiles holds while an optimizer lives where its scratch file has no name.
@@ -74,7 +83,7 @@ func trainUnevenly(t *testing.T, opt *optim.Optimizer, params []optim.Param, fro
 func TestOffloadIsExact(t *testing.T) {
 	for name, text := range resumable {
 		for _, narrow := range []bool{false, true} {
-			for _, batch := range []int{1, 2, 1 << 62} {
+			for _, batch := range []int{1, 2, math.MaxInt} {
 				t.Run(fmt.Sprint(name, " bf16 ", narrow, " batch ", batch), func(t *testing.T) {
 					folder := t.TempDir()
 					params := model(narrow)

@@ -34,6 +34,8 @@ var files = []struct {
 	{"dequantize_avx512", dequantizeAVX512},
 	{"quantize4_avx2", quantize4AVX2},
 	{"dequantize4_avx2", dequantize4AVX2},
+	{"quantize4_avx512", quantize4AVX512},
+	{"dequantize4_avx512", dequantize4AVX512},
 	{"adamw_float32_avx2", adamWFloat32AVX2},
 	{"adamw_bf16_avx2", adamWBF16AVX2},
 	{"adamw_float32_avx512", adamWFloat32AVX512},

@@ -242,13 +242,11 @@ func (e encoder) encodeBlock(codes, x, n, scales gp, largest vec, divisor, cells
 }
 
 // scaleBlock stores the scale of a block whose largest magnitude is known, and leaves it
-// in every lane of scale for encode; zeros does a block that is zero or not finite.
+// in every lane of scale for encode; zeros does a block whose scale is zero or not finite.
 func (g *generator) scaleBlock(largest, scale vec, scales gp, divisor mem, poisoned, encode, zeros func()) {
 	bits, quotient := g.GP32(), g.XMM()
 	finite, zero, divided, done := g.label("finite"), g.label("zero"), g.label("divided"), g.label("done")
 	g.VMOVD(largest.AsX(), bits)
-	g.TESTL(bits, bits)
-	g.JZ(operand.LabelRef(zero))
 	g.CMPL(bits, operand.U32(0x7f800000))
 	g.JB(operand.LabelRef(finite))
 	poisoned()
@@ -261,6 +259,8 @@ func (g *generator) scaleBlock(largest, scale vec, scales gp, divisor mem, poiso
 	g.Label(finite)
 	g.VDIVSS(divisor, largest.AsX(), quotient)
 	g.VMOVD(quotient, bits)
+	g.TESTL(bits, bits)
+	g.JZ(operand.LabelRef(zero))
 	g.CMPL(bits, operand.U32(0x7f800000))
 	g.JB(operand.LabelRef(divided))
 	g.VMOVAPS(largest.AsX(), quotient)

@@ -246,12 +246,11 @@ func (e decadeEncoder512) groups(codes, x, n gp, prepare func(vec)) {
 	e.Label(string(none))
 }
 
-// end512 ends a function, with the code that its loops leave for what is rare.
-func (e decadeEncoder512) end512() {
-	e.end()
-	for len(*e.beside) > 0 {
-		next := (*e.beside)[0]
-		*e.beside = (*e.beside)[1:]
+// besides adds, behind a function's end, the code that its loops leave for what is rare.
+func (g *generator) besides(beside *[]func()) {
+	for len(*beside) > 0 {
+		next := (*beside)[0]
+		*beside = (*beside)[1:]
 		next()
 	}
 }
@@ -283,7 +282,8 @@ the block are multiples of 64. A call of 300,000 elements takes about 100 µs.`)
 			g.fill512(codes, length, zero)
 		})
 		g.fence(e.streamed)
-		e.end512()
+		g.end()
+		g.besides(e.beside)
 	}
 }
 
@@ -356,9 +356,9 @@ func (g *generator) absmax512(x, n gp) vec {
 	g.VPMAXUD(largest[1], largest[0], largest[0])
 	g.VPMAXUD(largest[3], largest[2], largest[2])
 	g.VPMAXUD(largest[2], largest[0], largest[0])
-	half := g.YMM()
-	g.VEXTRACTI64X4(operand.Imm(1), largest[0], half)
-	g.VPMAXUD(largest[0].AsY(), half, half)
+	half := g.ZMM()
+	g.VEXTRACTI64X4(operand.Imm(1), largest[0], half.AsY())
+	g.VPMAXUD(largest[0], half, half)
 	y, other := half.AsX(), g.XMM()
 	g.VEXTRACTI32X4(operand.Imm(1), half, other)
 	g.VPMAXUD(other, y, y)

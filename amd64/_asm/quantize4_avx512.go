@@ -1,0 +1,274 @@
+package main
+
+import (
+	"math"
+
+	"github.com/mmcloughlin/avo/operand"
+)
+
+// searcher512 finds 4-bit codes, 64 at a time, by a binary search in 15 numbers that a block
+// compares its own numbers with, without dividing any.
+//
+// The quotient x/s, rounded to nearest, is above a threshold t exactly if x/s is above the
+// middle t+h of t and the next float32: halfway cases have no quotient of float32 numbers,
+// since t+h has 25 significant bits, the last of them 1, so that s*(t+h) has no fewer. So x
+// is compared with s*(t+h) rounded down, which fma(s, t, s*h) is, as s*h is exact. That
+// holds where no product is subnormal: for thresholds of leastThreshold and more and
+// scales of leastScale and more. In blocks of a smaller scale all is multiplied by a power
+// of two.
+type searcher512 struct {
+	*generator
+	thresholds, halfSteps vec
+	bounds, next          vec // of the block; those at i, and at i+1
+	middle, lower, upper  vec // bounds 7, 3 and 11
+	following, eight      vec
+	stored                mem // bounds
+	codes, turn, order    vec // the code of each index; the orders of pairs
+	swap                  vec // rotates a pair of codes by 32 bits, or by none
+	scale                 vec
+	beside                *[]func()
+}
+
+const leastScale = 0x1p-60
+
+func (g *generator) searcher512(thresholds, codes gp) searcher512 {
+	s := searcher512{
+		generator: g, thresholds: g.ZMM(), halfSteps: g.ZMM(), bounds: g.ZMM(), next: g.ZMM(),
+		middle: g.ZMM(), lower: g.ZMM(), upper: g.ZMM(),
+		following: g.ZMM(), eight: g.broadcast512(8), stored: g.AllocLocal(64),
+		codes: g.ZMM(), turn: g.turnedBytes(), order: g.ZMM(), swap: g.ZMM(), scale: g.ZMM(), beside: &[]func(){},
+	}
+	negative, up := g.K(), g.ZMM()
+	g.VMOVUPS(at(thresholds, 0), s.thresholds)
+	g.VPMOVD2M(s.thresholds, negative)
+	one := g.data("word", 1)
+	g.VPADDD_BCST(one, s.thresholds, up)
+	g.VPSUBD_BCST(one, s.thresholds, negative, up)
+	g.VSUBPS(s.thresholds, up, s.halfSteps)
+	g.VMULPS_BCST(g.data("word", math.Float32bits(0.5)), s.halfSteps, s.halfSteps)
+	g.VMOVDQU32(g.data("following", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0), s.following)
+	g.VBROADCASTI32X4(at(codes, 0), s.codes)
+	g.VMOVDQU32(g.data("lanes", 0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15), s.order)
+	high := g.GP32()
+	g.MOVBLZX(g.resolve(g.Param("highFirst")), high)
+	g.SHLL(operand.Imm(5), high)
+	g.VPBROADCASTQ(high.As64(), s.swap)
+	return s
+}
+
+// prepare makes the bounds of a block from its scale.
+func (s searcher512) prepare() {
+	s.VMULPS(s.scale, s.halfSteps, s.bounds)
+	s.VFMADD231PS_RD_SAE(s.scale, s.thresholds, s.bounds)
+	s.VPERMPS(s.bounds, s.following, s.next)
+	s.VMOVUPS(s.bounds, s.stored)
+	s.VBROADCASTSS(s.stored.Offset(4*7), s.middle)
+	s.VBROADCASTSS(s.stored.Offset(4*3), s.lower)
+	s.VBROADCASTSS(s.stored.Offset(4*11), s.upper)
+}
+
+// search gives the index of each x.
+func (s searcher512) search(x vec) vec {
+	index, bound, above := s.ZMM(), s.ZMM(), s.K()
+	compare := func(bound vec) {
+		s.VCMPPS(operand.Imm(0x1e), bound, x, above)
+	}
+	compare(s.middle)
+	s.VMOVAPS(s.lower, bound)
+	s.VMOVAPS(s.upper, above, bound)
+	s.VMOVDQA32_Z(s.eight, above, index)
+	compare(bound)
+	s.VPADDD_BCST(s.data("word", 4), index, above, index)
+	s.VPERMPS(s.next, index, bound)
+	compare(bound)
+	s.VPADDD_BCST(s.data("word", 2), index, above, index)
+	s.VPERMPS(s.bounds, index, bound)
+	compare(bound)
+	s.VPADDD_BCST(s.data("word", 1), index, above, index)
+	return index
+}
+
+// pack gives the codes of 64 numbers: those of register i in byte i of its lanes.
+func (s searcher512) pack(x [4]vec) vec {
+	var index [4]vec
+	for i := range index {
+		index[i] = s.search(x[i])
+		if i > 0 {
+			s.VPSLLD(operand.Imm(uint64(8*i)), index[i], index[i])
+		}
+	}
+	y := index[0]
+	s.VPTERNLOGD(operand.U8(0xfe), index[2], index[1], y) // any of the three
+	s.VPORD(index[3], y, y)
+	s.VPSHUFB(y, s.codes, y)
+	return y
+}
+
+// pairs joins the codes of neighbours, which pack leaves in neighbouring lanes, and gives
+// them in order.
+func (s searcher512) pairs(y vec) vec {
+	shifted := s.ZMM()
+	s.VPRORVQ(s.swap, y, y)
+	s.VPSRLQ(operand.Imm(28), y, shifted)
+	s.VPORQ(shifted, y, y)
+	s.VPMOVQD(y, y.AsY())
+	s.VPSHUFB(s.turn, y, y)
+	s.VPERMD(y, s.order, y)
+	return y
+}
+
+// encode codes n numbers of a block whose scale is known, and moves all three. The unused
+// half of a last byte gets the argument zero.
+func (s searcher512) encode(codes, x, n gp) {
+	small, done := s.label("small"), s.label("done")
+	bits := s.GP32()
+	s.VMOVD(s.scale.AsX(), bits)
+	s.CMPL(bits, operand.U32(math.Float32bits(leastScale)))
+	s.JB(operand.LabelRef(small))
+	s.prepare()
+	s.groups(codes, x, n, func(vec) {})
+	s.Label(done)
+	*s.beside = append(*s.beside, func() {
+		s.Label(small) // nothing is rounded
+		larger := s.data("word", math.Float32bits(0x1p89))
+		s.VMULPS_BCST(larger, s.scale, s.scale)
+		s.prepare()
+		s.groups(codes, x, n, func(z vec) { s.VMULPS_BCST(larger, z, z) })
+		s.JMP(operand.LabelRef(done))
+	})
+}
+
+func (s searcher512) groups(codes, x, n gp, adjust func(vec)) {
+	s.loop(n, 64, func() {
+		var z [4]vec
+		for i := range z {
+			z[i] = s.ZMM()
+			s.VMOVUPS(at(x, 64*i), z[i])
+			adjust(z[i])
+		}
+		s.VMOVDQU64(s.pairs(s.pack(z)).AsY(), at(codes, 0))
+		s.advance(x, 256)
+		s.advance(codes, 32)
+	})
+	none := s.label("none")
+	s.TESTQ(n, n)
+	s.JZ(operand.LabelRef(none))
+	lanes := s.GP64()
+	s.MOVQ(operand.I64(-1), lanes)
+	s.BZHIQ(n, lanes, lanes)
+	var z [4]vec
+	for i := range z {
+		k := s.K()
+		s.KMOVW(lanes.As32(), k)
+		s.SHRQ(operand.Imm(lanes512), lanes)
+		z[i] = s.ZMM()
+		s.VMOVUPS_Z(at(x, 64*i), k, z[i])
+		adjust(z[i])
+	}
+	y := s.pairs(s.pack(z))
+	bytes := s.GP64()
+	s.LEAQ(mem{Base: n, Disp: 1}, bytes)
+	s.SHRQ(operand.Imm(1), bytes)
+	s.VMOVDQU8(y, s.first(bytes), at(codes, 0))
+	s.ADDQ(bytes, codes)
+	s.LEAQ(mem{Base: x, Index: n, Scale: 4}, x)
+	s.TESTL(operand.U32(1), n.As32())
+	s.JZ(operand.LabelRef(none))
+	s.fillSpare(codes)
+	s.Label(none)
+}
+
+// fillSpare sets the unused half of the byte in front of codes to the argument zero.
+func (g *generator) fillSpare(codes gp) {
+	last, zero, low := g.GP32(), g.GP32(), operand.LabelRef(g.label("low"))
+	stored := g.label("stored")
+	g.MOVBLZX(at(codes, -1), last)
+	g.MOVBLZX(g.resolve(g.Param("zero")), zero)
+	g.CMPB(g.resolve(g.Param("highFirst")), operand.U8(0))
+	g.JE(low)
+	g.ANDL(operand.U32(0xf0), last)
+	g.JMP(operand.LabelRef(stored))
+	g.Label(string(low))
+	g.ANDL(operand.U32(0x0f), last)
+	g.SHLL(operand.Imm(4), zero)
+	g.Label(stored)
+	g.ORL(zero, last)
+	g.MOVB(last.As8(), at(codes, -1))
+}
+
+func quantize4AVX512(g *generator) {
+	g.function("Quantize4AVX512", "(codes []uint8, scales, x []float32, block int, divisor float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool) int", `
+Quantize4AVX512 is Quantize4AVX2, for thresholds whose magnitudes are not below 2^-30. A call
+of 400,000 elements takes about 100 µs.`)
+	codes, scales, x := g.pointer("codes"), g.pointer("scales"), g.pointer("x")
+	s := g.searcher512(g.number("thresholds"), g.number("order"))
+	g.quantizeBlocks512(x, scales, s.scale, func(length gp) {
+		s.encode(codes, x, length)
+	}, func(length gp) {
+		pair, high := g.GP64(), g.GP64()
+		g.MOVBLZX(g.resolve(g.Param("zero")), pair.As32())
+		g.MOVL(pair.As32(), high.As32())
+		g.SHLL(operand.Imm(4), high.As32())
+		g.ORL(high.As32(), pair.As32())
+		g.LEAQ(mem{Base: x, Index: length, Scale: 4}, x)
+		g.INCQ(length)
+		g.SHRQ(operand.Imm(1), length)
+		g.fill512(codes, length, pair)
+	})
+	g.end()
+	g.besides(s.beside)
+}
+
+func dequantize4AVX512(g *generator) {
+	g.function("Dequantize4AVX512", "(dst []float32, codes []uint8, scales []float32, block int, table *[256]float32, highFirst, stream bool)", `
+Dequantize4AVX512 is Dequantize4AVX2. With stream, dst goes past the caches where its address
+is a multiple of 64 and the block one of 16. A call of 500,000 elements takes about 100 µs.`)
+	dst, codes, scales := g.pointer("dst"), g.pointer("codes"), g.pointer("scales")
+	values, right, left := g.ZMM(), g.ZMM(), g.ZMM()
+	g.VMOVUPS(at(g.number("table"), 0), values)
+	// a lane of a pair's lower half wants the first code, one of its upper half the second
+	high := g.GP32()
+	g.MOVBLZX(g.resolve(g.Param("highFirst")), high)
+	g.SHLL(operand.Imm(2), high)
+	g.VPBROADCASTQ(high.As64(), right)
+	g.ADDL(operand.Imm(28), high)
+	g.VPBROADCASTQ(high.As64(), left)
+	decode := func(pairs vec) vec {
+		second := g.ZMM()
+		g.VPSLLVQ(left, pairs, second)
+		g.VPSRLVQ(right, pairs, pairs)
+		g.VPORQ(second, pairs, pairs)
+		g.VPERMPS(values, pairs, pairs)
+		return pairs
+	}
+	g.decodeBlocks512(dst, scales, func(n gp) (y [4]vec) {
+		from := codes
+		if n != nil {
+			from = g.tail4(codes, n)
+		}
+		for i := range y {
+			y[i] = g.ZMM()
+			g.VPMOVZXBQ(at(from, 8*i), y[i])
+			y[i] = decode(y[i])
+		}
+		if n == nil {
+			g.advance(codes, 32)
+		}
+		return y
+	})
+	g.end()
+}
+
+// tail4 copies the bytes of n codes, which is below 64, to where 32 bytes can be read, and
+// moves codes.
+func (g *generator) tail4(codes, n gp) gp {
+	bytes, copied, y := g.GP64(), g.GP64(), g.ZMM()
+	g.LEAQ(mem{Base: n, Disp: 1}, bytes)
+	g.SHRQ(operand.Imm(1), bytes)
+	g.VMOVDQU8_Z(at(codes, 0), g.first(bytes), y)
+	g.ADDQ(bytes, codes)
+	room := g.AllocLocal(64)
+	g.VMOVDQU64(y, room)
+	g.LEAQ(room, copied)
+	return copied
+}

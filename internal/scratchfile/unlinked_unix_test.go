@@ -1,0 +1,5 @@
+//go:build unix
+
+package scratchfile
+
+func init() { openers["unlinked"] = openUnlinked }
