@@ -95,12 +95,19 @@ func AdamW(t *AdamWTensors, s *AdamWScalars, limit ...Threads) (Counts, error) {
 	if err := checkAdamW(t); err != nil {
 		return Counts{}, err
 	}
+	if n := t.Weights.Len(); 0 < n && n <= smallAdamW {
+		return OpAdamW(t).run(*t, s), nil
+	}
 	align := randomGroup
 	if t.M.Quantized() {
 		align = pieceAlign(t.M.Format)
 	}
 	return adamWSplit.run(adamWArgs{*t, *s, OpAdamW(t).run}, t.Weights.Len(), align, limit), nil
 }
+
+// smallAdamW is a number of elements that are stepped without splitting them, which takes
+// longer than the step of a few.
+const smallAdamW = 2048
 
 // randomGroup is the number of elements whose random bits are drawn together.
 const randomGroup = 8
