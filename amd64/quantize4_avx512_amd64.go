@@ -4,7 +4,7 @@
 
 package amd64
 
-// Quantize4AVX512 is Quantize4AVX2, for thresholds whose magnitudes are not below 2^-30. A call
+// Quantize4AVX512 is Quantize4AVX2, for thresholds with magnitudes of 2^-30 to 2^20. A call
 // of 400,000 elements takes about 100 µs.
 //
 //go:noescape

@@ -36,6 +36,8 @@ TEXT ·Quantize4AVX512(SB), $64-120
 	CMOVQGT         BX, SI
 	SUBQ            SI, BX
 	MOVQ            SI, R8
+	MOVQ            DI, R9
+	LEAQ            (DI)(SI*4), DI
 	VPBROADCASTD    word_7fffffff<>+0(SB), Z2
 	VPXORD          Z3, Z3, Z3
 	VPXORD          Z4, Z4, Z4
@@ -45,23 +47,19 @@ TEXT ·Quantize4AVX512(SB), $64-120
 	JB              done4
 
 loop3:
-	PREFETCHT0 16384(DI)
-	VMOVUPS    (DI), Z14
-	VPANDD     Z2, Z14, Z14
+	PREFETCHT0 16384(R9)
+	VPANDD     (R9), Z2, Z14
 	VPMAXUD    Z14, Z3, Z3
-	PREFETCHT0 16448(DI)
-	VMOVUPS    64(DI), Z14
-	VPANDD     Z2, Z14, Z14
+	PREFETCHT0 16448(R9)
+	VPANDD     64(R9), Z2, Z14
 	VPMAXUD    Z14, Z4, Z4
-	PREFETCHT0 16512(DI)
-	VMOVUPS    128(DI), Z14
-	VPANDD     Z2, Z14, Z14
+	PREFETCHT0 16512(R9)
+	VPANDD     128(R9), Z2, Z14
 	VPMAXUD    Z14, Z5, Z5
-	PREFETCHT0 16576(DI)
-	VMOVUPS    192(DI), Z14
-	VPANDD     Z2, Z14, Z14
+	PREFETCHT0 16576(R9)
+	VPANDD     192(R9), Z2, Z14
 	VPMAXUD    Z14, Z6, Z6
-	ADDQ       $0x00000100, DI
+	ADDQ       $0x00000100, R9
 	SUBQ       $0x40, R8
 	CMPQ       R8, $0x40
 	JAE        loop3
@@ -71,11 +69,10 @@ done4:
 	JB   done6
 
 loop5:
-	PREFETCHT0 16384(DI)
-	VMOVUPS    (DI), Z14
-	VPANDD     Z2, Z14, Z14
+	PREFETCHT0 16384(R9)
+	VPANDD     (R9), Z2, Z14
 	VPMAXUD    Z14, Z3, Z3
-	ADDQ       $0x00000040, DI
+	ADDQ       $0x00000040, R9
 	SUBQ       $0x10, R8
 	CMPQ       R8, $0x10
 	JAE        loop5
@@ -83,16 +80,14 @@ loop5:
 done6:
 	TESTQ      R8, R8
 	JZ         done7
-	MOVQ       $-1, R9
-	BZHIQ      R8, R9, R9
-	KMOVW      R9, K1
-	PREFETCHT0 16384(DI)
-	VMOVUPS.Z  (DI), K1, Z14
-	VPANDD     Z2, Z14, Z14
-	VPMAXUD    Z14, Z3, Z3
+	MOVQ       $-1, R10
+	BZHIQ      R8, R10, R10
+	KMOVW      R10, K1
+	PREFETCHT0 16384(R9)
+	VPANDD.Z   (R9), Z2, K1, Z2
+	VPMAXUD    Z2, Z3, Z3
 
 done7:
-	LEAQ          (DI)(R8*4), DI
 	VPMAXUD       Z4, Z3, Z3
 	VPMAXUD       Z6, Z5, Z5
 	VPMAXUD       Z5, Z3, Z3
@@ -117,6 +112,8 @@ block1:
 	CMOVQGT      BX, R8
 	SUBQ         R8, BX
 	MOVQ         R8, R9
+	MOVQ         DI, R10
+	LEAQ         (DI)(R8*4), DI
 	VPBROADCASTD word_7fffffff<>+0(SB), Z3
 	VPXORD       Z4, Z4, Z4
 	VPXORD       Z5, Z5, Z5
@@ -126,23 +123,19 @@ block1:
 	JB           done10
 
 loop9:
-	PREFETCHT0 16384(DI)
-	VMOVUPS    (DI), Z14
-	VPANDD     Z3, Z14, Z14
+	PREFETCHT0 16384(R10)
+	VPANDD     (R10), Z3, Z14
 	VPMAXUD    Z14, Z4, Z4
-	PREFETCHT0 16448(DI)
-	VMOVUPS    64(DI), Z14
-	VPANDD     Z3, Z14, Z14
+	PREFETCHT0 16448(R10)
+	VPANDD     64(R10), Z3, Z14
 	VPMAXUD    Z14, Z5, Z5
-	PREFETCHT0 16512(DI)
-	VMOVUPS    128(DI), Z14
-	VPANDD     Z3, Z14, Z14
+	PREFETCHT0 16512(R10)
+	VPANDD     128(R10), Z3, Z14
 	VPMAXUD    Z14, Z6, Z6
-	PREFETCHT0 16576(DI)
-	VMOVUPS    192(DI), Z14
-	VPANDD     Z3, Z14, Z14
+	PREFETCHT0 16576(R10)
+	VPANDD     192(R10), Z3, Z14
 	VPMAXUD    Z14, Z13, Z13
-	ADDQ       $0x00000100, DI
+	ADDQ       $0x00000100, R10
 	SUBQ       $0x40, R9
 	CMPQ       R9, $0x40
 	JAE        loop9
@@ -152,11 +145,10 @@ done10:
 	JB   done12
 
 loop11:
-	PREFETCHT0 16384(DI)
-	VMOVUPS    (DI), Z14
-	VPANDD     Z3, Z14, Z14
+	PREFETCHT0 16384(R10)
+	VPANDD     (R10), Z3, Z14
 	VPMAXUD    Z14, Z4, Z4
-	ADDQ       $0x00000040, DI
+	ADDQ       $0x00000040, R10
 	SUBQ       $0x10, R9
 	CMPQ       R9, $0x10
 	JAE        loop11
@@ -164,16 +156,14 @@ loop11:
 done12:
 	TESTQ      R9, R9
 	JZ         done13
-	MOVQ       $-1, R10
-	BZHIQ      R9, R10, R10
-	KMOVW      R10, K1
-	PREFETCHT0 16384(DI)
-	VMOVUPS.Z  (DI), K1, Z14
-	VPANDD     Z3, Z14, Z14
-	VPMAXUD    Z14, Z4, Z4
+	MOVQ       $-1, R11
+	BZHIQ      R9, R11, R11
+	KMOVW      R11, K1
+	PREFETCHT0 16384(R10)
+	VPANDD.Z   (R10), Z3, K1, Z3
+	VPMAXUD    Z3, Z4, Z4
 
 done13:
-	LEAQ          (DI)(R9*4), DI
 	VPMAXUD       Z5, Z4, Z4
 	VPMAXUD       Z13, Z6, Z6
 	VPMAXUD       Z6, Z4, Z4

@@ -16,13 +16,22 @@ import (
 )
 
 var (
-	books4      = []*codebook.Codebook{codebook.NF4(), codebook.FP4(), codebook.DE4(), codebook.Linear4(), halves()}
+	books4      = []*codebook.Codebook{codebook.NF4(), codebook.FP4(), codebook.DE4(), codebook.Linear4(), halves(), far()}
 	blockSizes4 = []int{2, 6, 8, 32, 40, 62, 64, 128, 1000, 1<<40 + 1}
 )
 
 // halves is a book without a zero, whose codes are in no order.
 func halves() *codebook.Codebook {
 	book, err := codebook.New("halves", []float32{0.5, -0.5, 0.25, -0.75, 1})
+	if err != nil {
+		panic(err)
+	}
+	return book
+}
+
+// far has the least and the largest thresholds that all implementations take.
+func far() *codebook.Codebook {
+	book, err := codebook.New("far", []float32{-0x1p21, -0x1p-29, 0x1p-28, 1})
 	if err != nil {
 		panic(err)
 	}
@@ -110,6 +119,17 @@ func TestQuantize4EveryPattern(t *testing.T) {
 		for _, book := range books4 {
 			f := reference.Format{Codebook: book, Block: patternBlock}
 			everyPattern(t, book, func(x []float32) { q.run(codes, scales, x, f) }, func(i int) uint8 { return f.Get(codes, i) })
+		}
+	})
+}
+
+func TestQuantize4ThresholdsAtManyScales(t *testing.T) {
+	eachQuantizer4(t, func(t *testing.T, q quantizer4) {
+		codes, scales := make([]uint8, 1<<10), make([]float32, 1)
+		for _, book := range books4 {
+			f := reference.Format{Codebook: book, Block: 1 << 20}
+			thresholdsAtManyScales(t, book, func(x []float32) { q.run(codes[:f.CodeBytes(len(x))], scales, x, f) },
+				func(i int) uint8 { return f.Get(codes, i) })
 		}
 	})
 }

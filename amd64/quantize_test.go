@@ -152,42 +152,6 @@ func TestQuantize(t *testing.T) {
 	})
 }
 
-// TestEncode codes what a whole block's quantisation codes, piece by piece.
-func TestEncode(t *testing.T) {
-	cputest.Need(t, avx2)
-	rng := rand.New(rand.NewPCG(1, 2))
-	values, codes := testmem.New[float32](t, 300), testmem.New[uint8](t, 300)
-	for _, book := range slices.Concat(books8, books4) {
-		for _, n := range lengths {
-			for place := range places {
-				f := reference.Format{Codebook: book, Block: n + 1, Nibble: codebook.Nibble(place % 2)}
-				x, codes := placed(values, n, place, 4), placed(codes, f.CodeBytes(n), (place+5)%places, 1)
-				for scale := float32(0); scale == 0 || scale-scale != 0; scale = reference.Absmax(x) {
-					hardBlock(rng, x, book)
-					if n == 0 {
-						break
-					}
-				}
-				want, scale := make([]uint8, len(codes)), make([]float32, f.Scales(n))
-				reference.Quantize(want, scale, x, f)
-				if n == 0 {
-					scale = []float32{1}
-				}
-				if book.Bits() == 8 {
-					amd64.EncodeAVX2(codes, x, scale[0], book.Cells())
-				} else {
-					amd64.Encode4AVX2(codes, x, scale[0], book.Thresholds(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
-				}
-				if !slices.Equal(codes, want) {
-					t.Fatalf("%s, %d: %v, want %v", book.Name(), n, codes, want)
-				}
-			}
-			values.Check()
-			codes.Check()
-		}
-	}
-}
-
 func TestQuantizeRandomBlocks(t *testing.T) {
 	eachQuantizer(t, func(t *testing.T, q quantizer, book *codebook.Codebook) {
 		rng := rand.New(rand.NewPCG(2, 2))
@@ -234,6 +198,49 @@ func everyPattern(t *testing.T, book *codebook.Codebook, quantize func(x []float
 				if want := book.Codes()[below]; code(i+1) != want {
 					t.Fatalf("%s: %08x has code %d, want %d", book.Name(), math.Float32bits(v), code(i+1), want)
 				}
+			}
+		}
+	}
+}
+
+func TestQuantizeThresholdsAtManyScales(t *testing.T) {
+	eachQuantizer(t, func(t *testing.T, q quantizer, book *codebook.Codebook) {
+		codes, scales := make([]uint8, 1<<11), make([]float32, 1)
+		thresholdsAtManyScales(t, book, func(x []float32) {
+			q.quantize(codes[:len(x)], scales, x, reference.Format{Codebook: book, Block: len(x)})
+		}, func(i int) uint8 { return codes[i] })
+	})
+}
+
+// thresholdsAtManyScales quantises what is at most three float32 numbers off the products of
+// thresholds and random scales.
+func thresholdsAtManyScales(t *testing.T, book *codebook.Codebook, quantize func(x []float32), code func(i int) uint8) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(2, 3))
+	thresholds := book.Thresholds()[:book.Len()-1]
+	x, near := []float32{}, []int{}
+	for range trials(500, 1<<20) {
+		scale := float32(math.Ldexp(1+rng.Float64(), rng.IntN(240)-120))
+		x, near = append(x[:0], scale), append(near[:0], len(thresholds))
+		for i, threshold := range thresholds {
+			bits := math.Float32bits(threshold * scale)
+			for off := range uint32(7) {
+				if v := math.Float32frombits(bits + off - 3); v >= -scale && v <= scale {
+					x, near = append(x, v), append(near, i)
+				}
+			}
+		}
+		quantize(x)
+		for i, v := range x {
+			below, r := near[i], v/scale
+			for below < len(thresholds) && thresholds[below] < r {
+				below++
+			}
+			for below > 0 && !(thresholds[below-1] < r) {
+				below--
+			}
+			if want := book.Codes()[below]; code(i) != want {
+				t.Fatalf("%s: %x in a block of scale %x has code %d, want %d", book.Name(), v, scale, code(i), want)
 			}
 		}
 	}

@@ -48,6 +48,8 @@ func TestHotPathsAllocateNothing(t *testing.T) {
 		for name, call := range map[string]func(){
 			"quantize":   func() { _, _ = kernels.Quantize(m.Codes, m.Scales, x, f) },
 			"dequantize": func() { _ = kernels.Dequantize(y, m.Codes, m.Scales, f) },
+			"quantize16": func() { _, _ = kernels.QuantizeBF16(m.Codes, m.Scales, narrow, f) },
+			"decode16":   func() { _ = kernels.DequantizeBF16(narrow, m.Codes, m.Scales, f) },
 			"round":      func() { _ = kernels.Round(narrow, x) },
 			"widen":      func() { _ = kernels.Widen(y, narrow) },
 			"absmax":     func() { kernels.Absmax(x) },

@@ -90,6 +90,11 @@ func (p *adamWParts) step(t *AdamWTensors, s *AdamWScalars) (c Counts) {
 		size = max(adamWPart/block, 1) * block
 	}
 	work := adamWWork.Get().(*adamWScratch)
+	if t.Weights.Len() <= size {
+		c = p.stepPart(t, s, work)
+		adamWWork.Put(work)
+		return c
+	}
 	for lo := 0; lo < t.Weights.Len(); lo += size {
 		part := t.Slice(lo, lo+min(size, t.Weights.Len()-lo))
 		c.Add(p.stepPart(&part, s, work))

@@ -55,7 +55,7 @@ func quantize4AVX2(codes []uint8, scales, x []float32, f Format) (poisoned int) 
 // quantize4AVX512 takes what numbers can be compared with in place of the thresholds.
 func quantize4AVX512(codes []uint8, scales, x []float32, f Format) (poisoned int) {
 	for _, t := range f.Codebook.Thresholds()[:f.Codebook.Len()-1] {
-		if size := max(t, -t); !(size >= 0x1p-30) || size > 0x1p30 && size <= math.MaxFloat32 {
+		if size := max(t, -t); !(size >= 0x1p-30) || size > 0x1p20 && size <= math.MaxFloat32 {
 			return reference.Quantize(codes, scales, x, f)
 		}
 	}

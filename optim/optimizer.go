@@ -168,7 +168,9 @@ func (o *Optimizer) Step() (StepResult, error) {
 		r.Clip = ClipCoefficient(r.GradNorm, *o.common.GradClipNorm)
 	}
 	if steady {
-		o.updateAgain(&r)
+		if err := o.updateAgain(&r); err != nil {
+			return StepResult{}, err
+		}
 		return o.taken(r), nil
 	}
 	if o.disk == nil {
@@ -196,7 +198,7 @@ func (o *Optimizer) update(first, last int, r *StepResult) error {
 		counts, skipped, err := o.updateOne(p, r)
 		if err != nil {
 			p.step--
-			o.engine.finish()
+			_, _, _ = o.engine.finish()
 			o.engine.begin()
 			return p.errorf("%w; this parameter and those after the first %d have not been updated", err, first+i)
 		}
@@ -207,7 +209,17 @@ func (o *Optimizer) update(first, last int, r *StepResult) error {
 			r.Updated++
 		}
 	}
-	r.Add(o.engine.finish())
+	return o.finish(r)
+}
+
+func (o *Optimizer) finish(r *StepResult) error {
+	counts, skipped, err := o.engine.finish()
+	r.Add(counts)
+	r.SkippedParameters += skipped
+	r.Updated -= skipped
+	if err != nil {
+		return fmt.Errorf("optim: %w; which parameters have been updated is not known", err)
+	}
 	return nil
 }
 
@@ -229,7 +241,7 @@ func (o *Optimizer) steady() bool {
 	return !o.summed && !o.tied && o.disk == nil && o.engine.again(o.params)
 }
 
-func (o *Optimizer) updateAgain(r *StepResult) {
+func (o *Optimizer) updateAgain(r *StepResult) error {
 	for _, p := range o.params {
 		p.step++
 	}
@@ -237,7 +249,7 @@ func (o *Optimizer) updateAgain(r *StepResult) {
 		o.config.setAdamW(o, p, *r)
 	}
 	r.Updated = int64(len(o.params))
-	r.Add(o.engine.finish())
+	return o.finish(r)
 }
 
 // sharesStep tells whether AdamW steps both with the same numbers, but for their seeds.

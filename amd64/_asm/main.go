@@ -29,7 +29,6 @@ var files = []struct {
 	{"factored_avx512", factoredAVX512},
 	{"quantize_avx2", quantizeAVX2},
 	{"quantize_avx512", quantizeAVX512},
-	{"encode_avx2", encodeAVX2},
 	{"dequantize_avx2", dequantizeAVX2},
 	{"dequantize_avx512", dequantizeAVX512},
 	{"quantize4_avx2", quantize4AVX2},

@@ -13,7 +13,7 @@ import (
 // middle t+h of t and the next float32: halfway cases have no quotient of float32 numbers,
 // since t+h has 25 significant bits, the last of them 1, so that s*(t+h) has no fewer. So x
 // is compared with s*(t+h) rounded down, which fma(s, t, s*h) is, as s*h is exact. That
-// holds where no product is subnormal: for thresholds of leastThreshold and more and
+// holds where no product is subnormal or infinite: for thresholds of 2^-30 to 2^20 and
 // scales of leastScale and more. In blocks of a smaller scale all is multiplied by a power
 // of two.
 type searcher512 struct {
@@ -198,7 +198,7 @@ func (g *generator) fillSpare(codes gp) {
 
 func quantize4AVX512(g *generator) {
 	g.function("Quantize4AVX512", "(codes []uint8, scales, x []float32, block int, divisor float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool) int", `
-Quantize4AVX512 is Quantize4AVX2, for thresholds whose magnitudes are not below 2^-30. A call
+Quantize4AVX512 is Quantize4AVX2, for thresholds with magnitudes of 2^-30 to 2^20. A call
 of 400,000 elements takes about 100 µs.`)
 	codes, scales, x := g.pointer("codes"), g.pointer("scales"), g.pointer("x")
 	s := g.searcher512(g.number("thresholds"), g.number("order"))

@@ -197,36 +197,6 @@ elements takes about 100 µs.
 	g.end()
 }
 
-func encodeAVX2(g *generator) {
-	g.function("EncodeAVX2", "(codes []uint8, x []float32, scale float32, cells []uint32)", `
-EncodeAVX2 codes a piece of a block whose scale is known, finite and not 0; codes has the
-length of x. A call of 100,000 elements takes about 70 µs.
-
-	for i, v := range x {
-		codes[i] = book.Encode(v / scale)
-	}`)
-	codes, x, n := g.pointer("codes"), g.pointer("x"), g.length("x")
-	e := g.encoder(g.pointer("cells"), g.AllocLocal(2*groupBytes))
-	g.VBROADCASTSS(g.resolve(g.Param("scale")), e.scale)
-	e.encode(codes, x, n)
-	g.end()
-
-	g.function("Encode4AVX2", "(codes []uint8, x []float32, scale float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool)", `
-Encode4AVX2 is EncodeAVX2 for 4-bit codes, packed as by Quantize4AVX2.
-
-	for i, v := range x {
-		order.Put(codes, i, book.Encode(v / scale))
-	}
-	if len(x)%2 == 1 {
-		order.Put(codes, len(x), zero)
-	}`)
-	codes, x, n = g.pointer("codes"), g.pointer("x"), g.length("x")
-	s := g.searcher(g.number("thresholds"), g.number("order"), g.resolve(g.Param("highFirst")))
-	g.VBROADCASTSS(g.resolve(g.Param("scale")), s.scale)
-	s.encode(codes, x, n, g.resolve(g.Param("zero")))
-	g.end()
-}
-
 // encodeBlock codes n numbers whose largest magnitude is known, stores their scale, and
 // moves codes, x and n.
 func (e encoder) encodeBlock(codes, x, n, scales gp, largest vec, divisor, cells mem, poisoned func()) {

@@ -316,7 +316,10 @@ func (g *generator) quantizeBlocks512(x, scales gp, scale vec, encode, zeros fun
 		g.CMOVQGT(n, length)
 		g.SUBQ(length, n)
 		g.MOVQ(length, left)
-		return g.blockAbsmax512(values, left)
+		from := g.GP64()
+		g.MOVQ(values, from)
+		g.LEAQ(mem{Base: values, Index: length, Scale: 4}, values)
+		return g.absmax512(from, left, prefetched)
 	}
 	g.TESTQ(n, n)
 	g.JZ(operand.LabelRef(finished))
@@ -339,30 +342,6 @@ func (g *generator) quantizeBlocks512(x, scales gp, scale vec, encode, zeros fun
 	g.TESTQ(length, length)
 	g.JNZ(operand.LabelRef(again))
 	g.Label(finished)
-}
-
-// blockAbsmax512 is the largest magnitude of n floats, as the first lane of a register; it moves
-// both, and asks for what is some way behind them.
-func (g *generator) blockAbsmax512(x, n gp) vec {
-	magnitude := g.broadcast512(0x7fffffff)
-	var largest [4]vec
-	for i := range largest {
-		largest[i] = g.ZMM()
-		g.VPXORD(largest[i], largest[i], largest[i])
-	}
-	g.elements512(n, 4, 1, func(of part) {
-		for i := range of.registers {
-			g.PREFETCHT0(at(x, prefetched+64*i))
-			z := g.loadFloats512(x, i, of)
-			g.VPANDD(magnitude, z, z)
-			g.VPMAXUD(z, largest[i], largest[i])
-		}
-	}, cursor{x, 4})
-	g.LEAQ(mem{Base: x, Index: n, Scale: 4}, x)
-	g.VPMAXUD(largest[1], largest[0], largest[0])
-	g.VPMAXUD(largest[3], largest[2], largest[2])
-	g.VPMAXUD(largest[2], largest[0], largest[0])
-	return g.largestLane512(largest[0])
 }
 
 // fill512 sets n bytes to the low byte of value, and moves codes.
