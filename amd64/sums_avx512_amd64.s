@@ -5,7 +5,7 @@
 #include "textflag.h"
 
 // func AbsmaxAVX512(x []float32) float32
-// Requires: AVX, AVX512F, BMI2, MMX+
+// Requires: AVX, AVX512F, BMI2
 TEXT ·AbsmaxAVX512(SB), $0-28
 	MOVQ         x_base+0(FP), AX
 	MOVQ         x_len+8(FP), CX
@@ -18,54 +18,41 @@ TEXT ·AbsmaxAVX512(SB), $0-28
 	JB           done2
 
 loop1:
-	PREFETCHT0 16384(AX)
-	VMOVUPS    (AX), Z5
-	VPANDD     Z0, Z5, Z5
-	VPMAXUD    Z5, Z1, Z1
-	PREFETCHT0 16448(AX)
-	VMOVUPS    64(AX), Z5
-	VPANDD     Z0, Z5, Z5
-	VPMAXUD    Z5, Z2, Z2
-	PREFETCHT0 16512(AX)
-	VMOVUPS    128(AX), Z5
-	VPANDD     Z0, Z5, Z5
-	VPMAXUD    Z5, Z3, Z3
-	PREFETCHT0 16576(AX)
-	VMOVUPS    192(AX), Z5
-	VPANDD     Z0, Z5, Z5
-	VPMAXUD    Z5, Z4, Z4
-	ADDQ       $0x00000100, AX
-	SUBQ       $0x40, CX
-	CMPQ       CX, $0x40
-	JAE        loop1
+	VPANDD  (AX), Z0, Z5
+	VPMAXUD Z5, Z1, Z1
+	VPANDD  64(AX), Z0, Z5
+	VPMAXUD Z5, Z2, Z2
+	VPANDD  128(AX), Z0, Z5
+	VPMAXUD Z5, Z3, Z3
+	VPANDD  192(AX), Z0, Z5
+	VPMAXUD Z5, Z4, Z4
+	ADDQ    $0x00000100, AX
+	SUBQ    $0x40, CX
+	CMPQ    CX, $0x40
+	JAE     loop1
 
 done2:
 	CMPQ CX, $0x10
 	JB   done4
 
 loop3:
-	PREFETCHT0 16384(AX)
-	VMOVUPS    (AX), Z5
-	VPANDD     Z0, Z5, Z5
-	VPMAXUD    Z5, Z1, Z1
-	ADDQ       $0x00000040, AX
-	SUBQ       $0x10, CX
-	CMPQ       CX, $0x10
-	JAE        loop3
+	VPANDD  (AX), Z0, Z5
+	VPMAXUD Z5, Z1, Z1
+	ADDQ    $0x00000040, AX
+	SUBQ    $0x10, CX
+	CMPQ    CX, $0x10
+	JAE     loop3
 
 done4:
-	TESTQ      CX, CX
-	JZ         done5
-	MOVQ       $-1, DX
-	BZHIQ      CX, DX, DX
-	KMOVW      DX, K1
-	PREFETCHT0 16384(AX)
-	VMOVUPS.Z  (AX), K1, Z5
-	VPANDD     Z0, Z5, Z5
-	VPMAXUD    Z5, Z1, Z1
+	TESTQ    CX, CX
+	JZ       done5
+	MOVQ     $-1, DX
+	BZHIQ    CX, DX, DX
+	KMOVW    DX, K1
+	VPANDD.Z (AX), Z0, K1, Z0
+	VPMAXUD  Z0, Z1, Z1
 
 done5:
-	LEAQ          (AX)(CX*4), AX
 	VPMAXUD       Z2, Z1, Z1
 	VPMAXUD       Z4, Z3, Z3
 	VPMAXUD       Z3, Z1, Z1
