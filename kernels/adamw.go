@@ -96,7 +96,7 @@ func AdamW(t *AdamWTensors, s *AdamWScalars, limit ...Threads) (Counts, error) {
 		return Counts{}, err
 	}
 	if n := t.Weights.Len(); 0 < n && n <= smallAdamW {
-		return OpAdamW(t).run(*t, s), nil
+		return OpAdamW(t).run(t, s), nil
 	}
 	align := randomGroup
 	if t.M.Quantized() {
