@@ -36,7 +36,7 @@ func BenchmarkAdamWSmall(b *testing.B) {
 		b.Run(c.name+"/kernel", func(b *testing.B) {
 			step := kernels.OpAdamW(&t).Impls[0].Func
 			for b.Loop() {
-				step(t, &s)
+				step(&t, &s)
 			}
 		})
 	}
