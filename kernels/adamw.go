@@ -96,7 +96,7 @@ func AdamW(t *AdamWTensors, s *AdamWScalars, limit ...Threads) (Counts, error) {
 		return Counts{}, err
 	}
 	if n := t.Weights.Len(); 0 < n && n <= smallAdamW {
-		return OpAdamW(t).run(t, s), nil
+		return stepSmall(t, s), nil
 	}
 	align := randomGroup
 	if t.M.Quantized() {
@@ -108,6 +108,18 @@ func AdamW(t *AdamWTensors, s *AdamWScalars, limit ...Threads) (Counts, error) {
 // smallAdamW is a number of elements that are stepped without splitting them, which takes
 // longer than the step of a few.
 const smallAdamW = 2048
+
+// stepSmall works on a copy, so that the caller's need not be on the heap.
+func stepSmall(t *AdamWTensors, s *AdamWScalars) Counts {
+	args := adamWSmall.Get().(*adamWArgs)
+	args.tensors, args.scalars = *t, *s
+	counts := OpAdamW(t).run(&args.tensors, &args.scalars)
+	args.tensors = AdamWTensors{} // the pool keeps nobody's slices alive
+	adamWSmall.Put(args)
+	return counts
+}
+
+var adamWSmall = sync.Pool{New: func() any { return new(adamWArgs) }}
 
 // randomGroup is the number of elements whose random bits are drawn together.
 const randomGroup = 8

@@ -39,7 +39,7 @@ var (
 // adamW4bit serves every pair of formats, with either second moment.
 var adamW4bit = [len(adamWPairs)][]Impl[AdamWFunc]{adamWNibbles, adamWNibbles, adamWNibbles, adamWNibbles}
 
-var adamWNibbles = avx512[AdamWFunc]("avx512", byAVX2, adamWAVX512.nibbles, avx2[AdamWFunc](adamWAVX2.nibbles))
+var adamWNibbles = avx512[AdamWFunc]("avx512", 0, adamWAVX512.nibbles, avx2[AdamWFunc](adamWAVX2.nibbles))
 
 // number is a float32 or the bits of a bf16.
 type number interface{ float32 | uint16 }
@@ -105,9 +105,6 @@ func (step elementsStep[W, G, M]) run(t *AdamWTensors, s *AdamWScalars) Counts {
 }
 
 const adamWLargestBlock = 2048
-
-// byAVX2 is what steps need whose parts are coded and decoded by AVX2.
-const byAVX2 = cpufeature.AVX2 | cpufeature.FMA
 
 func adamWBlocks[W, G number](forAVX2 blocksStep[W, G], forAVX512 dynamicBlocksStep[W, G]) []Impl[AdamWFunc] {
 	return avx512[AdamWFunc]("avx512vbmi", cpufeature.VBMI, adamWAVX512.blocks(forAVX512.run, dynamicMoments),

@@ -40,7 +40,7 @@ var adamWAVX2 = adamWParts{
 var adamWAVX512 = adamWParts{
 	reciprocal: true, elements: amd64.AdamWF32WF32GF32AVX512, optax: amd64.AdamWOptaxAVX512,
 	widen: widenAVX512, round: roundAVX512, stochastic: stochasticAVX512, join: amd64.JoinAVX512, split: amd64.SplitAVX512,
-	dequantize8: dequantizeAVX512, dequantize4: dequantize4AVX2, quantize8: quantize8AVX512, quantize4: quantize4AVX2,
+	dequantize8: dequantizeAVX512, dequantize4: dequantize4AVX512, quantize8: quantize8AVX512, quantize4: quantize4AVX512,
 	product: amd64.ProductAVX512,
 }
 
@@ -51,7 +51,7 @@ func quantize8AVX512(codes []uint8, scales, x []float32, f Format) (poisoned int
 		return dynamicQuantize(amd64.QuantizeDynamic8AVX512).run(codes, scales, x, f)
 	case f.Codebook == codebook.Dynamic8Unsigned():
 		return dynamicQuantize(amd64.QuantizeDynamic8UnsignedAVX512).run(codes, scales, x, f)
-	case cpufeature.Available.Has(byAVX2):
+	case cpufeature.Available.Has(cpufeature.AVX2 | cpufeature.FMA):
 		return quantizeAVX2(codes, scales, x, f)
 	}
 	return reference.Quantize(codes, scales, x, f)
@@ -69,6 +69,7 @@ type adamWScratch struct {
 	numbers    [6192]float32
 	counts     [3]int64
 	w, g, m, v [adamWLargestBlock]float32 // of a part
+	part, wide AdamWTensors
 	scalars    AdamWScalars
 }
 
@@ -90,15 +91,11 @@ func (p *adamWParts) step(t *AdamWTensors, s *AdamWScalars) (c Counts) {
 		size = max(adamWPart/block, 1) * block
 	}
 	work := adamWWork.Get().(*adamWScratch)
-	if t.Weights.Len() <= size {
-		c = p.stepPart(t, s, work)
-		adamWWork.Put(work)
-		return c
-	}
 	for lo := 0; lo < t.Weights.Len(); lo += size {
-		part := t.Slice(lo, lo+min(size, t.Weights.Len()-lo))
-		c.Add(p.stepPart(&part, s, work))
+		work.part = t.Slice(lo, lo+min(size, t.Weights.Len()-lo))
+		c.Add(p.stepPart(&work.part, s, work))
 	}
+	work.part, work.wide = AdamWTensors{}, AdamWTensors{} // the pool keeps nobody's slices alive
 	adamWWork.Put(work)
 	return c
 }
@@ -106,7 +103,8 @@ func (p *adamWParts) step(t *AdamWTensors, s *AdamWScalars) (c Counts) {
 // stepPart leaves to the reference what is not finite, if that is to be skipped or coded.
 func (p *adamWParts) stepPart(t *AdamWTensors, s *AdamWScalars, work *adamWScratch) (c Counts) {
 	n := t.Weights.Len()
-	wide := AdamWTensors{Weights: Floats{F32: work.w[:n]}, Gradients: t.Gradients}
+	wide := &work.wide
+	*wide = AdamWTensors{Weights: Floats{F32: work.w[:n]}, Gradients: t.Gradients}
 	wide.M.F32, wide.V.F32 = work.m[:n], work.v[:n]
 	p.loadWeights(wide.Weights.F32, t)
 	if t.Gradients.BF16 != nil {
@@ -120,7 +118,7 @@ func (p *adamWParts) stepPart(t *AdamWTensors, s *AdamWScalars, work *adamWScrat
 	if t.V.Factored() {
 		work.scalars.Beta2, work.scalars.OneMinusBeta2 = 1, 0 // v is new already
 	}
-	c.NonFinite = p.stepWide(&wide, &work.scalars)
+	c.NonFinite = p.stepWide(wide, &work.scalars)
 	if c.NonFinite > 0 && (s.SkipNonFinite || t.M.Quantized()) {
 		return reference.AdamW(*t, s)
 	}
