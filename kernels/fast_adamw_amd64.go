@@ -107,7 +107,7 @@ func (step elementsStep[W, G, M]) run(t *AdamWTensors, s *AdamWScalars) Counts {
 const adamWLargestBlock = 2048
 
 func adamWBlocks[W, G number](forAVX2 blocksStep[W, G], forAVX512 dynamicBlocksStep[W, G]) []Impl[AdamWFunc] {
-	return avx512[AdamWFunc]("avx512vbmi", cpufeature.VBMI, adamWAVX512.blocks(forAVX512.run, dynamicMoments),
+	return avx512[AdamWFunc]("avx512vbmi", cpufeature.VBMI|cpufeature.AVX2|cpufeature.FMA, adamWAVX512VBMI.blocks(forAVX512.run, dynamicMoments),
 		avx2[AdamWFunc](adamWAVX2.blocks(forAVX2.run, momentsInCells)))
 }
 
