@@ -35,6 +35,20 @@ type adamWKind struct {
 	tensors AdamWTensors
 	align   int
 	run     AdamWFunc
+	many    adamWManyFunc
+}
+
+// adamWManyFunc steps parameters of one kind by the same scalars. The tensors are the
+// kind's, for its own use.
+type adamWManyFunc func(t *AdamWTensors, calls []adamWCall, s *AdamWScalars) Counts
+
+// each is run for each of many parameters.
+func (run AdamWFunc) each(t *AdamWTensors, calls []adamWCall, s *AdamWScalars) (c Counts) {
+	for i := range calls {
+		calls[i].fill(t)
+		c.Add(run(t, s))
+	}
+	return c
 }
 
 // adamWPiece is several whole parameters, or a part of one where hi is above 0.
@@ -100,7 +114,11 @@ func (c *AdamWCalls) kind(t *AdamWTensors) *adamWKind {
 
 // newAdamWKind keeps nobody's slices alive.
 func newAdamWKind(t *AdamWTensors) *adamWKind {
-	k := &adamWKind{tensors: *t, align: randomGroup, run: OpAdamW(t).run}
+	op := OpAdamW(t)
+	k := &adamWKind{tensors: *t, align: randomGroup, run: op.run, many: op.many}
+	if k.many == nil {
+		k.many = op.run.each
+	}
 	if t.M.Quantized() {
 		k.align = pieceAlign(t.M.Format)
 	}
@@ -165,22 +183,30 @@ func (c *AdamWCalls) divide() {
 // Do does one piece.
 func (c *AdamWCalls) Do(worker, piece int) {
 	w, p := c.workers[worker], c.pieces[piece]
-	for i := p.first; i < p.last; i++ {
-		call := &c.calls[i]
-		if call.n == 0 {
-			continue
+	for first := p.first; first < p.last; {
+		calls := alike(c.calls[first:p.last])
+		kind, scalars := calls[0].kind, calls[0].scalars
+		if w.kind != kind {
+			w.kind, w.tensors = kind, kind.tensors
 		}
-		if w.kind != call.kind {
-			w.kind, w.tensors = call.kind, call.kind.tensors
-		}
-		call.fill(&w.tensors)
 		if p.hi > 0 {
+			calls[0].fill(&w.tensors)
 			w.part = w.tensors.Slice(p.lo, p.hi)
-			w.counts.Add(call.kind.run(&w.part, call.scalars))
+			w.counts.Add(kind.run(&w.part, scalars))
 		} else {
-			w.counts.Add(call.kind.run(&w.tensors, call.scalars))
+			w.counts.Add(kind.many(&w.tensors, calls, scalars))
 		}
+		first += len(calls)
 	}
+}
+
+// alike are the first calls that have the same kind and scalars.
+func alike(calls []adamWCall) []adamWCall {
+	n := 1
+	for n < len(calls) && calls[n].kind == calls[0].kind && calls[n].scalars == calls[0].scalars {
+		n++
+	}
+	return calls[:n]
 }
 
 // fill puts the parameter's memory into tensors of its kind.

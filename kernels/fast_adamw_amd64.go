@@ -76,7 +76,9 @@ type (
 )
 
 func adamWElements[W, G, M number](forAVX2, forAVX512 elementsStep[W, G, M]) []Impl[AdamWFunc] {
-	return avx512[AdamWFunc]("avx512", 0, forAVX512.with(&adamWAVX512), avx2[AdamWFunc](forAVX2.with(&adamWAVX2)))
+	impls := avx512[AdamWFunc]("avx512", 0, forAVX512.with(&adamWAVX512), avx2[AdamWFunc](forAVX2.with(&adamWAVX2)))
+	impls[0].many, impls[1].many = forAVX512.many(&adamWAVX512), forAVX2.many(&adamWAVX2)
+	return impls
 }
 
 func (step elementsStep[W, G, M]) with(parts *adamWParts) AdamWFunc {
@@ -88,6 +90,30 @@ func (step elementsStep[W, G, M]) with(parts *adamWParts) AdamWFunc {
 			return parts.step(t, s)
 		}
 		return step.run(t, s)
+	}
+}
+
+// many is what with makes, for many parameters.
+func (step elementsStep[W, G, M]) many(parts *adamWParts) adamWManyFunc {
+	each := step.with(parts).each
+	return func(kind *AdamWTensors, calls []adamWCall, s *AdamWScalars) (c Counts) {
+		if !parts.takes(s) || !plainAdamW(kind, s) {
+			return each(kind, calls, s)
+		}
+		for i := range calls {
+			call := &calls[i]
+			w, g := unsafe.Slice((*W)(call.weights), call.n), unsafe.Slice((*G)(call.gradients), call.n)
+			m, v := unsafe.Slice((*M)(call.m), call.n), unsafe.Slice((*M)(call.v), call.n)
+			race.Write(w)
+			race.Read(g)
+			race.Write(m)
+			race.Write(v)
+			c.NonFinite += int64(step(w, g, m, v, adamWScalars(s), s.Nesterov, s.SkipNonFinite))
+		}
+		if s.SkipNonFinite {
+			c.SkippedElements = c.NonFinite
+		}
+		return c
 	}
 }
 
