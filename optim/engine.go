@@ -17,7 +17,7 @@ type engine interface {
 	finish() (c kernels.Counts, skipped int64, err error)
 	// again tells whether finish would take the steps of these parameters, in this order and
 	// as they are now.
-	again(params []*parameter) bool
+	again(given []*Param) bool
 }
 
 // cpu is the engine of the kernels in main memory.
@@ -60,11 +60,11 @@ func (e *cpu) finish() (c kernels.Counts, skipped int64, err error) {
 	return c, skipped, err
 }
 
-func (e *cpu) again(params []*parameter) bool {
-	if e.calls.Len() != len(params) { // some are not AdamW's, or had no gradients
+func (e *cpu) again(given []*Param) bool {
+	if e.calls.Len() != len(given) { // some are not AdamW's, or had no gradients
 		return false
 	}
-	for i, p := range params {
+	for i, p := range given {
 		if !e.calls.Holds(i, &p.Weights, &p.Gradients) {
 			return false
 		}
