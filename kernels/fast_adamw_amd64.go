@@ -39,7 +39,16 @@ var (
 // adamW4bit serves every pair of formats, with either second moment.
 var adamW4bit = [len(adamWPairs)][]Impl[AdamWFunc]{adamWNibbles, adamWNibbles, adamWNibbles, adamWNibbles}
 
-var adamWNibbles = avx512[AdamWFunc]("avx512", 0, adamWAVX512.nibbles, avx2[AdamWFunc](adamWAVX2.nibbles))
+var adamWNibbles = withMany(avx512[AdamWFunc]("avx512", 0, adamWAVX512.nibbles, avx2[AdamWFunc](adamWAVX2.nibbles)),
+	adamWAVX512.manyNibbles, adamWAVX2.manyNibbles)
+
+// withMany gives the implementations, best first, what steps many parameters.
+func withMany(impls []Impl[AdamWFunc], many ...adamWManyFunc) []Impl[AdamWFunc] {
+	for i := range impls {
+		impls[i].many = many[i]
+	}
+	return impls
+}
 
 // number is a float32 or the bits of a bf16.
 type number interface{ float32 | uint16 }
@@ -76,9 +85,8 @@ type (
 )
 
 func adamWElements[W, G, M number](forAVX2, forAVX512 elementsStep[W, G, M]) []Impl[AdamWFunc] {
-	impls := avx512[AdamWFunc]("avx512", 0, forAVX512.with(&adamWAVX512), avx2[AdamWFunc](forAVX2.with(&adamWAVX2)))
-	impls[0].many, impls[1].many = forAVX512.many(&adamWAVX512), forAVX2.many(&adamWAVX2)
-	return impls
+	return withMany(avx512[AdamWFunc]("avx512", 0, forAVX512.with(&adamWAVX512), avx2[AdamWFunc](forAVX2.with(&adamWAVX2))),
+		forAVX512.many(&adamWAVX512), forAVX2.many(&adamWAVX2))
 }
 
 func (step elementsStep[W, G, M]) with(parts *adamWParts) AdamWFunc {
@@ -133,36 +141,63 @@ func (step elementsStep[W, G, M]) run(t *AdamWTensors, s *AdamWScalars) Counts {
 const adamWLargestBlock = 2048
 
 func adamWBlocks[W, G number](forAVX2 blocksStep[W, G], forAVX512 dynamicBlocksStep[W, G]) []Impl[AdamWFunc] {
-	return avx512[AdamWFunc]("avx512vbmi", cpufeature.VBMI, adamWAVX512.blocks(forAVX512.run, dynamicMoments),
-		avx2[AdamWFunc](adamWAVX2.blocks(forAVX2.run, momentsInCells)))
+	in512, in2 := adamW8bitStep{&adamWAVX512, forAVX512.run, dynamicMoments}, adamW8bitStep{&adamWAVX2, forAVX2.run, momentsInCells}
+	return withMany(avx512[AdamWFunc]("avx512vbmi", cpufeature.VBMI, in512.one, avx2[AdamWFunc](in2.one)), in512.many, in2.many)
 }
 
-// blocks is the step of 8-bit codes, fused where that takes the moments' codebooks.
-func (p *adamWParts) blocks(fused func(*AdamWTensors, *AdamWScalars, *adamWScratch), takes func(m, v *codebook.Codebook) bool) AdamWFunc {
-	return func(t *AdamWTensors, s *AdamWScalars) Counts {
-		m, v := &t.M.Format, &t.V.Format
-		switch {
-		case !p.takes(s) || m.Block > adamWLargestBlock:
-			return reference.AdamW(*t, s)
-		case !plainAdamW(t, s) || !takes(m.Codebook, v.Codebook):
-			return p.step(t, s)
-		}
-		w, g := &t.Weights, &t.Gradients
-		race.Write(w.F32)
-		race.Write(w.BF16)
-		race.Read(g.F32)
-		race.Read(g.BF16)
-		for _, moment := range []*Moment{&t.M, &t.V} {
-			race.Write(moment.Codes)
-			race.Write(moment.Scales)
-		}
-		work := adamWWork.Get().(*adamWScratch)
-		work.counts = [3]int64{}
-		fused(t, s, work)
-		counts := work.counts
-		adamWWork.Put(work)
-		return Counts{NonFinite: counts[0], SkippedElements: counts[1], SkippedBlocks: counts[2]}
+// adamW8bitStep is the step of 8-bit codes, fused where that knows the moments' codebooks.
+type adamW8bitStep struct {
+	parts *adamWParts
+	fused func(*AdamWTensors, *AdamWScalars, *adamWScratch)
+	knows func(m, v *codebook.Codebook) bool
+}
+
+func (step adamW8bitStep) one(t *AdamWTensors, s *AdamWScalars) Counts {
+	switch {
+	case !step.parts.takes(s) || t.M.Format.Block > adamWLargestBlock:
+		return reference.AdamW(*t, s)
+	case !step.fuses(t, s):
+		return step.parts.step(t, s)
 	}
+	work := adamWWork.Get().(*adamWScratch)
+	step.run(t, s, work)
+	return work.taken()
+}
+
+func (step adamW8bitStep) many(t *AdamWTensors, calls []adamWCall, s *AdamWScalars) Counts {
+	if !step.parts.takes(s) || t.M.Format.Block > adamWLargestBlock || !step.fuses(t, s) {
+		return AdamWFunc(step.one).each(t, calls, s)
+	}
+	work := adamWWork.Get().(*adamWScratch)
+	for i := range calls {
+		calls[i].fill(t)
+		step.run(t, s, work)
+	}
+	return work.taken()
+}
+
+func (step adamW8bitStep) fuses(t *AdamWTensors, s *AdamWScalars) bool {
+	return plainAdamW(t, s) && step.knows(t.M.Format.Codebook, t.V.Format.Codebook)
+}
+
+func (step adamW8bitStep) run(t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
+	race.Write(t.Weights.F32)
+	race.Write(t.Weights.BF16)
+	race.Read(t.Gradients.F32)
+	race.Read(t.Gradients.BF16)
+	for _, moment := range []*Moment{&t.M, &t.V} {
+		race.Write(moment.Codes)
+		race.Write(moment.Scales)
+	}
+	step.fused(t, s, work)
+}
+
+// taken gives the scratch back, and its counts to the caller.
+func (work *adamWScratch) taken() Counts {
+	c := Counts{NonFinite: work.counts[0], SkippedElements: work.counts[1], SkippedBlocks: work.counts[2]}
+	work.counts = [3]int64{}
+	adamWWork.Put(work)
+	return c
 }
 
 func momentsInCells(m, v *codebook.Codebook) bool { return m.Cells() != nil && v.Cells() != nil }
