@@ -97,58 +97,55 @@ func (step elementsStep[W, G, M]) with(parts *adamWParts) AdamWFunc {
 		case !plainAdamW(t, s):
 			return parts.step(t, s)
 		}
-		return step.run(t, s)
+		at := adamWMemoryOf(t)
+		return elementCounts(step.run(&at, s), s)
 	}
 }
 
-// many is what with makes, for many parameters.
+// many is with, for many parameters.
 func (step elementsStep[W, G, M]) many(parts *adamWParts) adamWManyFunc {
 	each := step.with(parts).each
-	return func(kind *AdamWTensors, calls []adamWCall, s *AdamWScalars) (c Counts) {
-		if !parts.takes(s) || !plainAdamW(kind, s) {
-			return each(kind, calls, s)
+	return func(t *AdamWTensors, calls []adamWCall, s *AdamWScalars) Counts {
+		if !parts.takes(s) || !plainAdamW(t, s) {
+			return each(t, calls, s)
 		}
+		nonFinite := int64(0)
 		for i := range calls {
-			call := &calls[i]
-			w, g := unsafe.Slice((*W)(call.weights), call.n), unsafe.Slice((*G)(call.gradients), call.n)
-			m, v := unsafe.Slice((*M)(call.m), call.n), unsafe.Slice((*M)(call.v), call.n)
-			race.Write(w)
-			race.Read(g)
-			race.Write(m)
-			race.Write(v)
-			c.NonFinite += int64(step(w, g, m, v, adamWScalars(s), s.Nesterov, s.SkipNonFinite))
+			nonFinite += step.run(&calls[i].adamWMemory, s)
 		}
-		if s.SkipNonFinite {
-			c.SkippedElements = c.NonFinite
-		}
-		return c
+		return elementCounts(nonFinite, s)
 	}
 }
 
-func (step elementsStep[W, G, M]) run(t *AdamWTensors, s *AdamWScalars) Counts {
-	w, g, m, v := view[W](t.Weights), view[G](t.Gradients), view[M](t.M.Floats), view[M](t.V.Floats)
+func elementCounts(nonFinite int64, s *AdamWScalars) Counts {
+	if s.SkipNonFinite {
+		return Counts{NonFinite: nonFinite, SkippedElements: nonFinite}
+	}
+	return Counts{NonFinite: nonFinite}
+}
+
+func (step elementsStep[W, G, M]) run(at *adamWMemory, s *AdamWScalars) (nonFinite int64) {
+	w, g := unsafe.Slice((*W)(at.weights), at.n), unsafe.Slice((*G)(at.gradients), at.n)
+	m, v := unsafe.Slice((*M)(at.m), at.n), unsafe.Slice((*M)(at.v), at.n)
 	race.Write(w)
 	race.Read(g)
 	race.Write(m)
 	race.Write(v)
-	c := Counts{NonFinite: int64(step(w, g, m, v, adamWScalars(s), s.Nesterov, s.SkipNonFinite))}
-	if s.SkipNonFinite {
-		c.SkippedElements = c.NonFinite
-	}
-	return c
+	return int64(step(w, g, m, v, adamWScalars(s), s.Nesterov, s.SkipNonFinite))
 }
 
 const adamWLargestBlock = 2048
 
 func adamWBlocks[W, G number](forAVX2 blocksStep[W, G], forAVX512 dynamicBlocksStep[W, G]) []Impl[AdamWFunc] {
-	in512, in2 := adamW8bitStep{&adamWAVX512, forAVX512.run, dynamicMoments}, adamW8bitStep{&adamWAVX2, forAVX2.run, momentsInCells}
-	return withMany(avx512[AdamWFunc]("avx512vbmi", cpufeature.VBMI, in512.one, avx2[AdamWFunc](in2.one)), in512.many, in2.many)
+	in512 := adamW8bitStep{&adamWAVX512VBMI, forAVX512.run, dynamicMoments}
+	in2 := adamW8bitStep{&adamWAVX2, forAVX2.run, momentsInCells}
+	return withMany(avx512[AdamWFunc]("avx512vbmi", cpufeature.VBMI|cpufeature.AVX2|cpufeature.FMA, in512.one, avx2[AdamWFunc](in2.one)), in512.many, in2.many)
 }
 
 // adamW8bitStep is the step of 8-bit codes, fused where that knows the moments' codebooks.
 type adamW8bitStep struct {
 	parts *adamWParts
-	fused func(*AdamWTensors, *AdamWScalars, *adamWScratch)
+	fused func(at *adamWMemory, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) // of t the formats
 	knows func(m, v *codebook.Codebook) bool
 }
 
@@ -160,7 +157,9 @@ func (step adamW8bitStep) one(t *AdamWTensors, s *AdamWScalars) Counts {
 		return step.parts.step(t, s)
 	}
 	work := adamWWork.Get().(*adamWScratch)
-	step.run(t, s, work)
+	work.at = adamWMemoryOf(t)
+	step.fused(&work.at, t, s, work)
+	work.at = adamWMemory{} // the pool keeps nobody's slices alive
 	return work.taken()
 }
 
@@ -170,26 +169,13 @@ func (step adamW8bitStep) many(t *AdamWTensors, calls []adamWCall, s *AdamWScala
 	}
 	work := adamWWork.Get().(*adamWScratch)
 	for i := range calls {
-		calls[i].fill(t)
-		step.run(t, s, work)
+		step.fused(&calls[i].adamWMemory, t, s, work)
 	}
 	return work.taken()
 }
 
 func (step adamW8bitStep) fuses(t *AdamWTensors, s *AdamWScalars) bool {
 	return plainAdamW(t, s) && step.knows(t.M.Format.Codebook, t.V.Format.Codebook)
-}
-
-func (step adamW8bitStep) run(t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
-	race.Write(t.Weights.F32)
-	race.Write(t.Weights.BF16)
-	race.Read(t.Gradients.F32)
-	race.Read(t.Gradients.BF16)
-	for _, moment := range []*Moment{&t.M, &t.V} {
-		race.Write(moment.Codes)
-		race.Write(moment.Scales)
-	}
-	step.fused(t, s, work)
 }
 
 // taken gives the scratch back, and its counts to the caller.
@@ -206,20 +192,39 @@ func dynamicMoments(m, v *codebook.Codebook) bool {
 	return m == codebook.Dynamic8() && v == codebook.Dynamic8Unsigned()
 }
 
-func (step blocksStep[W, G]) run(t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
-	m, v := &t.M, &t.V
-	step(view[W](t.Weights), view[G](t.Gradients), m.Codes, v.Codes, m.Scales, v.Scales, m.Format.Block,
-		m.Format.Codebook.Table(), v.Format.Codebook.Table(), m.Format.Codebook.Cells(), v.Format.Codebook.Cells(),
-		m.Format.ScaleDivisor(), v.Format.ScaleDivisor(), adamWScalars(s),
+func (step blocksStep[W, G]) run(at *adamWMemory, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
+	m, v := &t.M.Format, &t.V.Format
+	n, scales := at.n, (at.n-1)/m.Block+1
+	w, g := unsafe.Slice((*W)(at.weights), n), unsafe.Slice((*G)(at.gradients), n)
+	mCodes, vCodes := unsafe.Slice((*uint8)(at.m), n), unsafe.Slice((*uint8)(at.v), n)
+	mScales, vScales := unsafe.Slice((*float32)(at.mScales), scales), unsafe.Slice((*float32)(at.vScales), scales)
+	touch8bit(w, g, mCodes, vCodes, mScales, vScales)
+	step(w, g, mCodes, vCodes, mScales, vScales, m.Block,
+		m.Codebook.Table(), v.Codebook.Table(), m.Codebook.Cells(), v.Codebook.Cells(),
+		m.ScaleDivisor(), v.ScaleDivisor(), adamWScalars(s),
 		s.Nesterov, s.SkipNonFinite, &work.numbers, &work.counts)
 }
 
-func (step dynamicBlocksStep[W, G]) run(t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
-	m, v := &t.M, &t.V
-	step(view[W](t.Weights), view[G](t.Gradients), m.Codes, v.Codes, m.Scales, v.Scales, m.Format.Block,
-		dynamicPlanes(), m.Format.Codebook.Thresholds(), v.Format.Codebook.Thresholds(),
-		m.Format.ScaleDivisor(), v.Format.ScaleDivisor(), adamWScalars(s),
+func (step dynamicBlocksStep[W, G]) run(at *adamWMemory, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
+	m, v := &t.M.Format, &t.V.Format
+	n, scales := at.n, (at.n-1)/m.Block+1
+	w, g := unsafe.Slice((*W)(at.weights), n), unsafe.Slice((*G)(at.gradients), n)
+	mCodes, vCodes := unsafe.Slice((*uint8)(at.m), n), unsafe.Slice((*uint8)(at.v), n)
+	mScales, vScales := unsafe.Slice((*float32)(at.mScales), scales), unsafe.Slice((*float32)(at.vScales), scales)
+	touch8bit(w, g, mCodes, vCodes, mScales, vScales)
+	step(w, g, mCodes, vCodes, mScales, vScales, m.Block,
+		dynamicPlanes(), m.Codebook.Thresholds(), v.Codebook.Thresholds(),
+		m.ScaleDivisor(), v.ScaleDivisor(), adamWScalars(s),
 		s.Nesterov, s.SkipNonFinite, &work.numbers, &work.counts)
+}
+
+func touch8bit[W, G number](w []W, g []G, mCodes, vCodes []uint8, mScales, vScales []float32) {
+	race.Write(w)
+	race.Read(g)
+	race.Write(mCodes)
+	race.Write(vCodes)
+	race.Write(mScales)
+	race.Write(vScales)
 }
 
 // dynamicPlanes are the bytes of the dynamic codebooks' values as assembly looks them up.

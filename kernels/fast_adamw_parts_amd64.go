@@ -8,7 +8,6 @@ import (
 
 	"github.com/lowbit-go/lowbit/amd64"
 	"github.com/lowbit-go/lowbit/codebook"
-	"github.com/lowbit-go/lowbit/internal/cpufeature"
 	"github.com/lowbit-go/lowbit/internal/race"
 	"github.com/lowbit-go/lowbit/kernels/reference"
 )
@@ -40,21 +39,25 @@ var adamWAVX2 = adamWParts{
 var adamWAVX512 = adamWParts{
 	reciprocal: true, elements: amd64.AdamWF32WF32GF32AVX512, optax: amd64.AdamWOptaxAVX512,
 	widen: widenAVX512, round: roundAVX512, stochastic: stochasticAVX512, join: amd64.JoinAVX512, split: amd64.SplitAVX512,
-	dequantize8: dequantizeAVX512, dequantize4: dequantize4AVX512, quantize8: quantize8AVX512, quantize4: quantize4AVX512,
+	dequantize4: dequantize4AVX512, quantize4: quantize4AVX512,
 	product: amd64.ProductAVX512,
 }
 
-// quantize8AVX512 leaves tables that are not the dynamic maps' to AVX2, if that may be used.
+// adamWAVX512VBMI is for 8-bit codes; those of tables that are not the dynamic maps' are found by AVX2.
+var adamWAVX512VBMI = adamWParts{
+	reciprocal: true, elements: amd64.AdamWF32WF32GF32AVX512, optax: amd64.AdamWOptaxAVX512,
+	widen: widenAVX512, round: roundAVX512, stochastic: stochasticAVX512, join: amd64.JoinAVX512, split: amd64.SplitAVX512,
+	dequantize8: dequantizeAVX512, quantize8: quantize8AVX512,
+}
+
 func quantize8AVX512(codes []uint8, scales, x []float32, f Format) (poisoned int) {
-	switch {
-	case f.Codebook == codebook.Dynamic8():
+	switch f.Codebook {
+	case codebook.Dynamic8():
 		return dynamicQuantize(amd64.QuantizeDynamic8AVX512).run(codes, scales, x, f)
-	case f.Codebook == codebook.Dynamic8Unsigned():
+	case codebook.Dynamic8Unsigned():
 		return dynamicQuantize(amd64.QuantizeDynamic8UnsignedAVX512).run(codes, scales, x, f)
-	case cpufeature.Available.Has(cpufeature.AVX2 | cpufeature.FMA):
-		return quantizeAVX2(codes, scales, x, f)
 	}
-	return reference.Quantize(codes, scales, x, f)
+	return quantizeAVX2(codes, scales, x, f)
 }
 
 // takes tells whether the step's numbers are such as its assembly is for: a reciprocal is
@@ -72,6 +75,7 @@ type adamWScratch struct {
 	codes      [2][adamWPart / 2]uint8    // of joined parameters
 	scales     [2][adamWPart / 2]float32
 	part       AdamWTensors
+	at         adamWMemory
 	scalars    AdamWScalars
 }
 

@@ -24,10 +24,7 @@ type Optimizer struct {
 	summed bool     // whether a parameter may have sums of micro-batches
 	tied   bool     // whether a parameter has several names
 
-	// What every step goes through, close together where parameters are many and small.
-	steps []int64  // of params, the updates so far
-	given []*Param // of params, what New was given
-
+	steps   []int64      // of params, the updates so far
 	leaders []*parameter // those whose numbers of AdamW's step were computed, the others share
 }
 
@@ -61,7 +58,7 @@ func New(config Config, params []Param) (*Optimizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.steps, o.given = make([]int64, len(distinct)), distinct
+	o.steps = make([]int64, len(distinct))
 	for i, param := range distinct {
 		p, err := newParameter(param, groups[i], config)
 		if err != nil {
@@ -243,7 +240,7 @@ func (o *Optimizer) updateOne(p *parameter, r *StepResult) (kernels.Counts, bool
 // steady tells whether a step is the last one again, but for its numbers: all parameters
 // are AdamW's and have the memory that they had. Then nothing needs to be checked.
 func (o *Optimizer) steady() bool {
-	return !o.summed && !o.tied && o.disk == nil && o.engine.again(o.given)
+	return !o.summed && !o.tied && o.disk == nil && o.engine.again(len(o.params))
 }
 
 func (o *Optimizer) updateAgain(r *StepResult) error {
