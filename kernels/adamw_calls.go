@@ -21,12 +21,25 @@ type AdamWCalls struct {
 
 // adamWCall is a parameter and its step.
 type adamWCall struct {
-	kind                    *adamWKind
+	adamWMemory
+	kind    *adamWKind
+	scalars *AdamWScalars
+}
+
+// adamWMemory is where the tensors of a parameter are.
+type adamWMemory struct {
 	weights, low, gradients unsafe.Pointer
 	m, v                    unsafe.Pointer // numbers or codes
 	mScales, vScales        unsafe.Pointer
 	n                       int
-	scalars                 *AdamWScalars
+}
+
+func adamWMemoryOf(t *AdamWTensors) adamWMemory {
+	return adamWMemory{
+		weights: floatsPointer(&t.Weights), low: pointer(t.Low), gradients: floatsPointer(&t.Gradients),
+		m: momentPointer(&t.M), v: momentPointer(&t.V), mScales: pointer(t.M.Scales), vScales: pointer(t.V.Scales),
+		n: t.Weights.Len(),
+	}
 }
 
 // adamWKind is what parameters of the same formats have in common: their tensors, but for
@@ -35,9 +48,23 @@ type adamWKind struct {
 	tensors AdamWTensors
 	align   int
 	run     AdamWFunc
+	many    adamWManyFunc
 }
 
-// adamWPiece is several whole parameters, or a part of one where hi is above 0.
+// adamWManyFunc steps parameters of one kind by the same scalars. The tensors are the
+// kind's, for its own use.
+type adamWManyFunc func(t *AdamWTensors, calls []adamWCall, s *AdamWScalars) Counts
+
+// each is run for each of many parameters.
+func (run AdamWFunc) each(t *AdamWTensors, calls []adamWCall, s *AdamWScalars) (c Counts) {
+	for i := range calls {
+		calls[i].fill(t)
+		c.Add(run(t, s))
+	}
+	return c
+}
+
+// adamWPiece is several whole parameters of one kind and scalars, or a part of one where hi is above 0.
 type adamWPiece struct{ first, last, lo, hi int }
 
 type adamWWorker struct {
@@ -46,9 +73,6 @@ type adamWWorker struct {
 	part    AdamWTensors
 	counts  Counts
 }
-
-// Len is the number of parameters.
-func (c *AdamWCalls) Len() int { return len(c.calls) }
 
 // Clear forgets all parameters.
 func (c *AdamWCalls) Clear() {
@@ -69,22 +93,12 @@ func (c *AdamWCalls) Add(t *AdamWTensors, s *AdamWScalars) error {
 	if t.V.Factored() || t.First != 0 {
 		return errors.New("adamw: found a part of a parameter or a factored second moment, want a whole parameter and both moments")
 	}
+	if t.Weights.Len() == 0 {
+		return nil
+	}
 	c.pieces = c.pieces[:0]
-	c.calls = append(c.calls, adamWCall{
-		kind:    c.kind(t),
-		weights: floatsPointer(&t.Weights), low: pointer(t.Low), gradients: floatsPointer(&t.Gradients),
-		m: momentPointer(&t.M), v: momentPointer(&t.V), mScales: pointer(t.M.Scales), vScales: pointer(t.V.Scales),
-		n: t.Weights.Len(), scalars: s,
-	})
+	c.calls = append(c.calls, adamWCall{adamWMemoryOf(t), c.kind(t), s})
 	return nil
-}
-
-// Holds tells whether parameter i, in the order of Add, has its weights and gradients here.
-func (c *AdamWCalls) Holds(i int, weights, gradients *Floats) bool {
-	call := &c.calls[i]
-	return call.n == weights.Len() && call.n == gradients.Len() &&
-		call.weights == floatsPointer(weights) && sameFormat(weights, &call.kind.tensors.Weights) &&
-		call.gradients == floatsPointer(gradients) && sameFormat(gradients, &call.kind.tensors.Gradients)
 }
 
 func (c *AdamWCalls) kind(t *AdamWTensors) *adamWKind {
@@ -100,7 +114,11 @@ func (c *AdamWCalls) kind(t *AdamWTensors) *adamWKind {
 
 // newAdamWKind keeps nobody's slices alive.
 func newAdamWKind(t *AdamWTensors) *adamWKind {
-	k := &adamWKind{tensors: *t, align: randomGroup, run: OpAdamW(t).run}
+	op := OpAdamW(t)
+	k := &adamWKind{tensors: *t, align: randomGroup, run: op.run, many: op.many}
+	if k.many == nil {
+		k.many = op.run.each
+	}
 	if t.M.Quantized() {
 		k.align = pieceAlign(t.M.Format)
 	}
@@ -135,7 +153,7 @@ func (c *AdamWCalls) Run(limit ...Threads) (counts Counts) {
 	return counts
 }
 
-// divide makes pieces of some pieceElements.
+// divide makes pieces of some pieceElements, each of one kind and of the same scalars.
 func (c *AdamWCalls) divide() {
 	first, elements := 0, 0
 	whole := func(last int) {
@@ -146,6 +164,9 @@ func (c *AdamWCalls) divide() {
 	}
 	for i := range c.calls {
 		call := &c.calls[i]
+		if before := &c.calls[first]; call.kind != before.kind || call.scalars != before.scalars {
+			whole(i)
+		}
 		if call.n > pieceElements {
 			whole(i)
 			size := max(pieceElements/call.kind.align, 1) * call.kind.align
@@ -165,34 +186,30 @@ func (c *AdamWCalls) divide() {
 // Do does one piece.
 func (c *AdamWCalls) Do(worker, piece int) {
 	w, p := c.workers[worker], c.pieces[piece]
-	for i := p.first; i < p.last; i++ {
-		call := &c.calls[i]
-		if call.n == 0 {
-			continue
-		}
-		if w.kind != call.kind {
-			w.kind, w.tensors = call.kind, call.kind.tensors
-		}
-		call.fill(&w.tensors)
-		if p.hi > 0 {
-			w.part = w.tensors.Slice(p.lo, p.hi)
-			w.counts.Add(call.kind.run(&w.part, call.scalars))
-		} else {
-			w.counts.Add(call.kind.run(&w.tensors, call.scalars))
-		}
+	calls := c.calls[p.first:p.last]
+	kind, scalars := calls[0].kind, calls[0].scalars
+	if w.kind != kind {
+		w.kind, w.tensors = kind, kind.tensors
+	}
+	if p.hi > 0 {
+		calls[0].fill(&w.tensors)
+		w.part = w.tensors.Slice(p.lo, p.hi)
+		w.counts.Add(kind.run(&w.part, scalars))
+	} else {
+		w.counts.Add(kind.many(&w.tensors, calls, scalars))
 	}
 }
 
-// fill puts the parameter's memory into tensors of its kind.
-func (call *adamWCall) fill(t *AdamWTensors) {
-	n := call.n
-	fillFloats(&t.Weights, call.weights, n)
-	fillFloats(&t.Gradients, call.gradients, n)
+// fill puts the parameter's memory into tensors of its formats.
+func (at *adamWMemory) fill(t *AdamWTensors) {
+	n := at.n
+	fillFloats(&t.Weights, at.weights, n)
+	fillFloats(&t.Gradients, at.gradients, n)
 	if t.Low != nil {
-		t.Low = unsafe.Slice((*uint16)(call.low), n)
+		t.Low = unsafe.Slice((*uint16)(at.low), n)
 	}
-	fillMoment(&t.M, call.m, call.mScales, n)
-	fillMoment(&t.V, call.v, call.vScales, n)
+	fillMoment(&t.M, at.m, at.mScales, n)
+	fillMoment(&t.V, at.v, at.vScales, n)
 }
 
 func fillFloats(f *Floats, memory unsafe.Pointer, n int) {

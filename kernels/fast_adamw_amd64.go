@@ -39,7 +39,16 @@ var (
 // adamW4bit serves every pair of formats, with either second moment.
 var adamW4bit = [len(adamWPairs)][]Impl[AdamWFunc]{adamWNibbles, adamWNibbles, adamWNibbles, adamWNibbles}
 
-var adamWNibbles = avx512[AdamWFunc]("avx512", 0, adamWAVX512.nibbles, avx2[AdamWFunc](adamWAVX2.nibbles))
+var adamWNibbles = withMany(avx512[AdamWFunc]("avx512", 0, adamWAVX512.nibbles, avx2[AdamWFunc](adamWAVX2.nibbles)),
+	adamWAVX512.manyNibbles, adamWAVX2.manyNibbles)
+
+// withMany gives the implementations, best first, what steps many parameters.
+func withMany(impls []Impl[AdamWFunc], many ...adamWManyFunc) []Impl[AdamWFunc] {
+	for i := range impls {
+		impls[i].many = many[i]
+	}
+	return impls
+}
 
 // number is a float32 or the bits of a bf16.
 type number interface{ float32 | uint16 }
@@ -76,7 +85,8 @@ type (
 )
 
 func adamWElements[W, G, M number](forAVX2, forAVX512 elementsStep[W, G, M]) []Impl[AdamWFunc] {
-	return avx512[AdamWFunc]("avx512", 0, forAVX512.with(&adamWAVX512), avx2[AdamWFunc](forAVX2.with(&adamWAVX2)))
+	return withMany(avx512[AdamWFunc]("avx512", 0, forAVX512.with(&adamWAVX512), avx2[AdamWFunc](forAVX2.with(&adamWAVX2))),
+		forAVX512.many(&adamWAVX512), forAVX2.many(&adamWAVX2))
 }
 
 func (step elementsStep[W, G, M]) with(parts *adamWParts) AdamWFunc {
@@ -87,56 +97,93 @@ func (step elementsStep[W, G, M]) with(parts *adamWParts) AdamWFunc {
 		case !plainAdamW(t, s):
 			return parts.step(t, s)
 		}
-		return step.run(t, s)
+		at := adamWMemoryOf(t)
+		return elementCounts(step.run(&at, s), s)
 	}
 }
 
-func (step elementsStep[W, G, M]) run(t *AdamWTensors, s *AdamWScalars) Counts {
-	w, g, m, v := view[W](t.Weights), view[G](t.Gradients), view[M](t.M.Floats), view[M](t.V.Floats)
+// many is with, for many parameters.
+func (step elementsStep[W, G, M]) many(parts *adamWParts) adamWManyFunc {
+	each := step.with(parts).each
+	return func(t *AdamWTensors, calls []adamWCall, s *AdamWScalars) Counts {
+		if !parts.takes(s) || !plainAdamW(t, s) {
+			return each(t, calls, s)
+		}
+		nonFinite := int64(0)
+		for i := range calls {
+			nonFinite += step.run(&calls[i].adamWMemory, s)
+		}
+		return elementCounts(nonFinite, s)
+	}
+}
+
+func elementCounts(nonFinite int64, s *AdamWScalars) Counts {
+	if s.SkipNonFinite {
+		return Counts{NonFinite: nonFinite, SkippedElements: nonFinite}
+	}
+	return Counts{NonFinite: nonFinite}
+}
+
+func (step elementsStep[W, G, M]) run(at *adamWMemory, s *AdamWScalars) (nonFinite int64) {
+	w, g := unsafe.Slice((*W)(at.weights), at.n), unsafe.Slice((*G)(at.gradients), at.n)
+	m, v := unsafe.Slice((*M)(at.m), at.n), unsafe.Slice((*M)(at.v), at.n)
 	race.Write(w)
 	race.Read(g)
 	race.Write(m)
 	race.Write(v)
-	c := Counts{NonFinite: int64(step(w, g, m, v, adamWScalars(s), s.Nesterov, s.SkipNonFinite))}
-	if s.SkipNonFinite {
-		c.SkippedElements = c.NonFinite
-	}
-	return c
+	return int64(step(w, g, m, v, adamWScalars(s), s.Nesterov, s.SkipNonFinite))
 }
 
 const adamWLargestBlock = 2048
 
 func adamWBlocks[W, G number](forAVX2 blocksStep[W, G], forAVX512 dynamicBlocksStep[W, G]) []Impl[AdamWFunc] {
-	return avx512[AdamWFunc]("avx512vbmi", cpufeature.VBMI|cpufeature.AVX2|cpufeature.FMA, adamWAVX512VBMI.blocks(forAVX512.run, dynamicMoments),
-		avx2[AdamWFunc](adamWAVX2.blocks(forAVX2.run, momentsInCells)))
+	in512 := adamW8bitStep{&adamWAVX512VBMI, forAVX512.run, dynamicMoments}
+	in2 := adamW8bitStep{&adamWAVX2, forAVX2.run, momentsInCells}
+	return withMany(avx512[AdamWFunc]("avx512vbmi", cpufeature.VBMI|cpufeature.AVX2|cpufeature.FMA, in512.one, avx2[AdamWFunc](in2.one)), in512.many, in2.many)
 }
 
-// blocks is the step of 8-bit codes, fused where that takes the moments' codebooks.
-func (p *adamWParts) blocks(fused func(*AdamWTensors, *AdamWScalars, *adamWScratch), takes func(m, v *codebook.Codebook) bool) AdamWFunc {
-	return func(t *AdamWTensors, s *AdamWScalars) Counts {
-		m, v := &t.M.Format, &t.V.Format
-		switch {
-		case !p.takes(s) || m.Block > adamWLargestBlock:
-			return reference.AdamW(*t, s)
-		case !plainAdamW(t, s) || !takes(m.Codebook, v.Codebook):
-			return p.step(t, s)
-		}
-		w, g := &t.Weights, &t.Gradients
-		race.Write(w.F32)
-		race.Write(w.BF16)
-		race.Read(g.F32)
-		race.Read(g.BF16)
-		for _, moment := range []*Moment{&t.M, &t.V} {
-			race.Write(moment.Codes)
-			race.Write(moment.Scales)
-		}
-		work := adamWWork.Get().(*adamWScratch)
-		work.counts = [3]int64{}
-		fused(t, s, work)
-		counts := work.counts
-		adamWWork.Put(work)
-		return Counts{NonFinite: counts[0], SkippedElements: counts[1], SkippedBlocks: counts[2]}
+// adamW8bitStep is the step of 8-bit codes, fused where that knows the moments' codebooks.
+type adamW8bitStep struct {
+	parts *adamWParts
+	fused func(at *adamWMemory, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) // of t the formats
+	knows func(m, v *codebook.Codebook) bool
+}
+
+func (step adamW8bitStep) one(t *AdamWTensors, s *AdamWScalars) Counts {
+	switch {
+	case !step.parts.takes(s) || t.M.Format.Block > adamWLargestBlock:
+		return reference.AdamW(*t, s)
+	case !step.fuses(t, s):
+		return step.parts.step(t, s)
 	}
+	work := adamWWork.Get().(*adamWScratch)
+	work.at = adamWMemoryOf(t)
+	step.fused(&work.at, t, s, work)
+	work.at = adamWMemory{} // the pool keeps nobody's slices alive
+	return work.taken()
+}
+
+func (step adamW8bitStep) many(t *AdamWTensors, calls []adamWCall, s *AdamWScalars) Counts {
+	if !step.parts.takes(s) || t.M.Format.Block > adamWLargestBlock || !step.fuses(t, s) {
+		return AdamWFunc(step.one).each(t, calls, s)
+	}
+	work := adamWWork.Get().(*adamWScratch)
+	for i := range calls {
+		step.fused(&calls[i].adamWMemory, t, s, work)
+	}
+	return work.taken()
+}
+
+func (step adamW8bitStep) fuses(t *AdamWTensors, s *AdamWScalars) bool {
+	return plainAdamW(t, s) && step.knows(t.M.Format.Codebook, t.V.Format.Codebook)
+}
+
+// taken gives the scratch back, and its counts to the caller.
+func (work *adamWScratch) taken() Counts {
+	c := Counts{NonFinite: work.counts[0], SkippedElements: work.counts[1], SkippedBlocks: work.counts[2]}
+	work.counts = [3]int64{}
+	adamWWork.Put(work)
+	return c
 }
 
 func momentsInCells(m, v *codebook.Codebook) bool { return m.Cells() != nil && v.Cells() != nil }
@@ -145,20 +192,39 @@ func dynamicMoments(m, v *codebook.Codebook) bool {
 	return m == codebook.Dynamic8() && v == codebook.Dynamic8Unsigned()
 }
 
-func (step blocksStep[W, G]) run(t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
-	m, v := &t.M, &t.V
-	step(view[W](t.Weights), view[G](t.Gradients), m.Codes, v.Codes, m.Scales, v.Scales, m.Format.Block,
-		m.Format.Codebook.Table(), v.Format.Codebook.Table(), m.Format.Codebook.Cells(), v.Format.Codebook.Cells(),
-		m.Format.ScaleDivisor(), v.Format.ScaleDivisor(), adamWScalars(s),
+func (step blocksStep[W, G]) run(at *adamWMemory, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
+	m, v := &t.M.Format, &t.V.Format
+	n, scales := at.n, (at.n-1)/m.Block+1
+	w, g := unsafe.Slice((*W)(at.weights), n), unsafe.Slice((*G)(at.gradients), n)
+	mCodes, vCodes := unsafe.Slice((*uint8)(at.m), n), unsafe.Slice((*uint8)(at.v), n)
+	mScales, vScales := unsafe.Slice((*float32)(at.mScales), scales), unsafe.Slice((*float32)(at.vScales), scales)
+	touch8bit(w, g, mCodes, vCodes, mScales, vScales)
+	step(w, g, mCodes, vCodes, mScales, vScales, m.Block,
+		m.Codebook.Table(), v.Codebook.Table(), m.Codebook.Cells(), v.Codebook.Cells(),
+		m.ScaleDivisor(), v.ScaleDivisor(), adamWScalars(s),
 		s.Nesterov, s.SkipNonFinite, &work.numbers, &work.counts)
 }
 
-func (step dynamicBlocksStep[W, G]) run(t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
-	m, v := &t.M, &t.V
-	step(view[W](t.Weights), view[G](t.Gradients), m.Codes, v.Codes, m.Scales, v.Scales, m.Format.Block,
-		dynamicPlanes(), m.Format.Codebook.Thresholds(), v.Format.Codebook.Thresholds(),
-		m.Format.ScaleDivisor(), v.Format.ScaleDivisor(), adamWScalars(s),
+func (step dynamicBlocksStep[W, G]) run(at *adamWMemory, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
+	m, v := &t.M.Format, &t.V.Format
+	n, scales := at.n, (at.n-1)/m.Block+1
+	w, g := unsafe.Slice((*W)(at.weights), n), unsafe.Slice((*G)(at.gradients), n)
+	mCodes, vCodes := unsafe.Slice((*uint8)(at.m), n), unsafe.Slice((*uint8)(at.v), n)
+	mScales, vScales := unsafe.Slice((*float32)(at.mScales), scales), unsafe.Slice((*float32)(at.vScales), scales)
+	touch8bit(w, g, mCodes, vCodes, mScales, vScales)
+	step(w, g, mCodes, vCodes, mScales, vScales, m.Block,
+		dynamicPlanes(), m.Codebook.Thresholds(), v.Codebook.Thresholds(),
+		m.ScaleDivisor(), v.ScaleDivisor(), adamWScalars(s),
 		s.Nesterov, s.SkipNonFinite, &work.numbers, &work.counts)
+}
+
+func touch8bit[W, G number](w []W, g []G, mCodes, vCodes []uint8, mScales, vScales []float32) {
+	race.Write(w)
+	race.Read(g)
+	race.Write(mCodes)
+	race.Write(vCodes)
+	race.Write(mScales)
+	race.Write(vScales)
 }
 
 // dynamicPlanes are the bytes of the dynamic codebooks' values as assembly looks them up.

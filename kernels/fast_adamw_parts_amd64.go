@@ -72,7 +72,10 @@ type adamWScratch struct {
 	numbers    [6192]float32
 	counts     [3]int64
 	w, g, m, v [adamWLargestBlock]float32 // of a part
-	part, wide AdamWTensors
+	codes      [2][adamWPart / 2]uint8    // of joined parameters
+	scales     [2][adamWPart / 2]float32
+	part       AdamWTensors
+	at         adamWMemory
 	scalars    AdamWScalars
 }
 
@@ -94,50 +97,115 @@ func (p *adamWParts) step(t *AdamWTensors, s *AdamWScalars) (c Counts) {
 		size = max(adamWPart/block, 1) * block
 	}
 	work := adamWWork.Get().(*adamWScratch)
+	if t.Weights.Len() <= size {
+		c = p.stepPart(t, s, work)
+		adamWWork.Put(work)
+		return c
+	}
 	for lo := 0; lo < t.Weights.Len(); lo += size {
 		work.part = t.Slice(lo, lo+min(size, t.Weights.Len()-lo))
 		c.Add(p.stepPart(&work.part, s, work))
 	}
-	work.part, work.wide = AdamWTensors{}, AdamWTensors{} // the pool keeps nobody's slices alive
+	work.part = AdamWTensors{} // the pool keeps nobody's slices alive
 	adamWWork.Put(work)
 	return c
 }
 
 // stepPart leaves to the reference what is not finite, if that is to be skipped or coded.
-func (p *adamWParts) stepPart(t *AdamWTensors, s *AdamWScalars, work *adamWScratch) (c Counts) {
+func (p *adamWParts) stepPart(t *AdamWTensors, s *AdamWScalars, work *adamWScratch) Counts {
 	n := t.Weights.Len()
-	wide := &work.wide
-	*wide = AdamWTensors{Weights: Floats{F32: work.w[:n]}, Gradients: t.Gradients}
-	wide.M.F32, wide.V.F32 = work.m[:n], work.v[:n]
-	p.loadWeights(wide.Weights.F32, t)
+	w, m, v, gradients := work.w[:n], work.m[:n], work.v[:n], t.Gradients.F32
+	p.loadWeights(w, t)
 	if t.Gradients.BF16 != nil {
-		wide.Gradients = Floats{F32: work.g[:n]}
-		p.widen(wide.Gradients.F32, t.Gradients.BF16)
+		gradients = work.g[:n]
+		p.widen(gradients, t.Gradients.BF16)
 	}
-	p.loadMoment(wide.M.F32, &t.M, t.First)
-	p.loadMoment(wide.V.F32, &t.V, t.First)
-	work.scalars = *s
-	work.scalars.SkipNonFinite = false
-	if t.V.Factored() {
-		work.scalars.Beta2, work.scalars.OneMinusBeta2 = 1, 0 // v is new already
-	}
-	c.NonFinite = p.stepWide(wide, &work.scalars)
+	p.loadMoment(m, &t.M, t.First)
+	p.loadMoment(v, &t.V, t.First)
+	c := Counts{NonFinite: p.stepWide(t, work, gradients, s)}
 	if c.NonFinite > 0 && (s.SkipNonFinite || t.M.Quantized()) {
 		return reference.AdamW(*t, s)
 	}
 	r := &s.Rounding
-	p.storeWeights(t, wide.Weights.F32, r)
-	p.storeMoment(&t.M, wide.M.F32, Stream{Seed: r.SeedM, Step: r.Step, First: t.First}, r.StochasticMoments)
-	p.storeMoment(&t.V, wide.V.F32, Stream{Seed: r.SeedV, Step: r.Step, First: t.First}, r.StochasticMoments)
+	p.storeWeights(t, w, r)
+	p.storeMoment(&t.M, m, Stream{Seed: r.SeedM, Step: r.Step, First: t.First}, r.StochasticMoments)
+	p.storeMoment(&t.V, v, Stream{Seed: r.SeedV, Step: r.Step, First: t.First}, r.StochasticMoments)
 	return c
 }
 
-func (p *adamWParts) stepWide(t *AdamWTensors, s *AdamWScalars) (nonFinite int64) {
-	if !s.Optax {
-		return p.elements.run(t, s).NonFinite
+// stepWide steps what the scratch holds of tensors like t, and skips nothing.
+func (p *adamWParts) stepWide(t *AdamWTensors, work *adamWScratch, g []float32, s *AdamWScalars) (nonFinite int64) {
+	n := len(g)
+	race.Read(g)
+	work.scalars = *s
+	if t.V.Factored() {
+		work.scalars.Beta2, work.scalars.OneMinusBeta2 = 1, 0 // v is new already
 	}
-	race.Read(t.Gradients.F32)
-	return int64(p.optax(t.Weights.F32, t.Gradients.F32, t.M.F32, t.V.F32, (*[15]float32)(unsafe.Pointer(&s.GradScale)), s.Nesterov))
+	if s.Optax {
+		return int64(p.optax(work.w[:n], g, work.m[:n], work.v[:n], (*[15]float32)(unsafe.Pointer(&work.scalars.GradScale)), s.Nesterov))
+	}
+	return int64(p.elements(work.w[:n], g, work.m[:n], work.v[:n], adamWScalars(&work.scalars), s.Nesterov, false))
+}
+
+// manyNibbles joins parameters of one length that have a block each: codes are taken apart
+// and made for as many at a time as make a part.
+func (p *adamWParts) manyNibbles(t *AdamWTensors, calls []adamWCall, s *AdamWScalars) (c Counts) {
+	work := adamWWork.Get().(*adamWScratch)
+	for len(calls) > 0 {
+		same := equalLengths(calls)
+		calls = calls[len(same):]
+		n := same[0].n
+		if len(same) == 1 || n%2 != 0 || n > min(t.M.Format.Block, adamWPart/2) || t.V.Factored() || !p.takes(s) {
+			c.Add(AdamWFunc(p.nibbles).each(t, same, s))
+			continue
+		}
+		for len(same) > 0 {
+			count := min(len(same), adamWPart/n)
+			c.Add(p.joined(t, same[:count], s, work))
+			same = same[count:]
+		}
+	}
+	adamWWork.Put(work)
+	return c
+}
+
+// equalLengths are the first calls that have the same length.
+func equalLengths(calls []adamWCall) []adamWCall {
+	n := 1
+	for n < len(calls) && calls[n].n == calls[0].n {
+		n++
+	}
+	return calls[:n]
+}
+
+func (p *adamWParts) joined(t *AdamWTensors, calls []adamWCall, s *AdamWScalars, work *adamWScratch) Counts {
+	n, bytes, total := calls[0].n, calls[0].n/2, calls[0].n*len(calls)
+	m := Moment{Codes: work.codes[0][:total/2], Scales: work.scales[0][:len(calls)], Format: t.M.Format}
+	v := Moment{Codes: work.codes[1][:total/2], Scales: work.scales[1][:len(calls)], Format: t.V.Format}
+	m.Format.Block, v.Format.Block = n, n
+	for i := range calls {
+		calls[i].fill(t)
+		p.loadWeights(work.w[i*n:i*n+n], t)
+		p.loadFloats(work.g[i*n:i*n+n], t.Gradients)
+		copy(m.Codes[i*bytes:], t.M.Codes)
+		copy(v.Codes[i*bytes:], t.V.Codes)
+		m.Scales[i], v.Scales[i] = t.M.Scales[0], t.V.Scales[0]
+	}
+	p.loadMoment(work.m[:total], &m, 0)
+	p.loadMoment(work.v[:total], &v, 0)
+	if p.stepWide(t, work, work.g[:total], s) > 0 {
+		return AdamWFunc(p.nibbles).each(t, calls, s)
+	}
+	p.quantize4(m.Codes, m.Scales, work.m[:total], m.Format)
+	p.quantize4(v.Codes, v.Scales, work.v[:total], v.Format)
+	for i := range calls {
+		calls[i].fill(t)
+		p.storeWeights(t, work.w[i*n:i*n+n], &s.Rounding)
+		copy(t.M.Codes, m.Codes[i*bytes:])
+		copy(t.V.Codes, v.Codes[i*bytes:])
+		t.M.Scales[0], t.V.Scales[0] = m.Scales[i], v.Scales[i]
+	}
+	return Counts{}
 }
 
 func (p *adamWParts) loadWeights(dst []float32, t *AdamWTensors) {
@@ -147,10 +215,10 @@ func (p *adamWParts) loadWeights(dst []float32, t *AdamWTensors) {
 		p.join(dst, uint16s(t.Weights.BF16), t.Low)
 		return
 	}
-	p.load(dst, t.Weights)
+	p.loadFloats(dst, t.Weights)
 }
 
-func (p *adamWParts) load(dst []float32, x Floats) {
+func (p *adamWParts) loadFloats(dst []float32, x Floats) {
 	if x.BF16 != nil {
 		p.widen(dst, x.BF16)
 	} else {
@@ -163,7 +231,7 @@ func (p *adamWParts) loadMoment(dst []float32, m *Moment, first int64) {
 	case m.Factored():
 		p.multiplyFactors(dst, m, first)
 	case !m.Quantized():
-		p.load(dst, m.Floats)
+		p.loadFloats(dst, m.Floats)
 	case m.Format.Codebook.Bits() == 4:
 		p.dequantize4(dst, m.Codes, m.Scales, m.Format)
 	default:
@@ -189,14 +257,14 @@ func (p *adamWParts) storeWeights(t *AdamWTensors, weights []float32, r *AdamWRo
 		p.split(uint16s(t.Weights.BF16), t.Low, weights)
 		return
 	}
-	p.store(t.Weights, weights, Stream{Seed: r.SeedW, Step: r.Step, First: t.First}, r.StochasticWeights)
+	p.storeFloats(t.Weights, weights, Stream{Seed: r.SeedW, Step: r.Step, First: t.First}, r.StochasticWeights)
 }
 
 func (p *adamWParts) storeMoment(m *Moment, x []float32, s Stream, stochastic bool) {
 	switch {
 	case m.Factored():
 	case !m.Quantized():
-		p.store(m.Floats, x, s, stochastic)
+		p.storeFloats(m.Floats, x, s, stochastic)
 	case m.Format.Codebook.Bits() == 4:
 		p.quantize4(m.Codes, m.Scales, x, m.Format)
 	default:
@@ -204,7 +272,7 @@ func (p *adamWParts) storeMoment(m *Moment, x []float32, s Stream, stochastic bo
 	}
 }
 
-func (p *adamWParts) store(dst Floats, x []float32, s Stream, stochastic bool) {
+func (p *adamWParts) storeFloats(dst Floats, x []float32, s Stream, stochastic bool) {
 	switch {
 	case dst.BF16 == nil:
 		copy(dst.F32, x)

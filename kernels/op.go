@@ -24,7 +24,8 @@ type Op[F any] struct {
 	Streams       Streams
 	Impls         []Impl[F]
 
-	run F // the first available implementation, chosen once
+	run  F // the first available implementation, chosen once
+	many adamWManyFunc
 }
 
 // Streams are the arrays that an operation goes through, each by its bytes an element:
@@ -45,6 +46,7 @@ type Impl[F any] struct {
 	Name  string
 	Needs cpufeature.Set
 	Func  F
+	many  adamWManyFunc // does what Func does, for many small parameters; nil where there is none
 }
 
 // Available tells whether this process can run the implementation.
@@ -79,7 +81,7 @@ func declare[F any](op Op[F], reference F, fast []Impl[F]) *Op[F] {
 	for _, impl := range op.Impls {
 		if impl.Available() && row.Selected == "" {
 			row.Selected = impl.Name
-			op.run = impl.Func
+			op.run, op.many = impl.Func, impl.many
 		}
 		row.Implementations = append(row.Implementations, Implementation{
 			Name: impl.Name, Available: impl.Available(),

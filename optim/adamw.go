@@ -41,7 +41,7 @@ func (c AdamWConfig) setAdamW(_ *Optimizer, p *parameter, r StepResult) {
 	s := &p.adamWStep
 	*s = kernels.AdamWHyper{
 		LR: r.LR * p.lrScale, Beta1: c.Betas[0], Beta2: c.Betas[1], Eps: c.Eps, WeightDecay: p.weightDecay,
-		Step: p.step, GradScale: r.Clip, Nesterov: c.Nesterov, Optax: c.Variant == "optax",
+		Step: *p.step, GradScale: r.Clip, Nesterov: c.Nesterov, Optax: c.Variant == "optax",
 	}.Scalars()
 	s.SkipNonFinite = c.skips(p.storage)
 	s.Rounding = p.rounding(c.Common)
@@ -66,6 +66,6 @@ func (p *parameter) rounding(c Common) kernels.AdamWRounding {
 	return kernels.AdamWRounding{
 		StochasticWeights: c.WeightRounding == "stochastic",
 		SeedM:             p.seedM, SeedV: p.seedV, SeedW: p.seedW,
-		Step: uint64(p.step),
+		Step: uint64(*p.step),
 	}
 }

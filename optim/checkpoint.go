@@ -119,7 +119,7 @@ func (o *Optimizer) load(f *tensorfile.File) (map[string]string, error) {
 		o.disk.takeFile(loaded.disk)
 	}
 	for i, p := range params {
-		p.step, p.hasSums = saved.Parameters[i].Step, false
+		*p.step, p.hasSums = saved.Parameters[i].Step, false
 		if o.disk == nil {
 			p.moments = loaded.params[i].moments
 		}
@@ -255,7 +255,7 @@ func (o *Optimizer) describe() checkpoint {
 }
 
 func (p *parameter) describe() checkpointParameter {
-	c := checkpointParameter{p.Name, append([]int64{}, p.Shape...), p.role, "adamw", p.storage.String(), p.step}
+	c := checkpointParameter{p.Name, append([]int64{}, p.Shape...), p.role, "adamw", p.storage.String(), *p.step}
 	if p.muon {
 		c.Optimizer = "muon"
 	}

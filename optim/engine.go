@@ -1,6 +1,10 @@
 package optim
 
-import "github.com/lowbit-go/lowbit/kernels"
+import (
+	"unsafe"
+
+	"github.com/lowbit-go/lowbit/kernels"
+)
 
 // engine is where tensors live and are worked on: everything else in this package only
 // decides what to do.
@@ -15,9 +19,8 @@ type engine interface {
 	// tells how many parameters it left untouched.
 	begin()
 	finish() (c kernels.Counts, skipped int64, err error)
-	// again tells whether finish would take the steps of these parameters, in this order and
-	// as they are now.
-	again(params []*parameter) bool
+	// again tells whether finish would take the steps of so many parameters, as they are now.
+	again(count int) bool
 }
 
 // cpu is the engine of the kernels in main memory.
@@ -28,6 +31,7 @@ type cpu struct {
 	batch  []*muonPiece
 
 	calls kernels.AdamWCalls
+	added []addedParam
 
 	tensors kernels.AdamWTensors // of the parameter that is being added
 }
@@ -45,11 +49,14 @@ func (e *cpu) adamW(p *parameter, s *kernels.AdamWScalars) (kernels.Counts, bool
 	if p.storage == storeFactored {
 		return kernels.AdamWFactored(&e.tensors, p.moments.row, p.moments.col, s)
 	}
+	e.added = append(e.added, addedParam{p.Param, e.tensors.Weights, e.tensors.Gradients})
 	return kernels.Counts{}, false, e.calls.Add(&e.tensors, s)
 }
 
 func (e *cpu) begin() {
 	e.calls.Clear()
+	clear(e.added)
+	e.added = e.added[:0]
 	clear(e.pieces)
 	e.pieces = e.pieces[:0]
 }
@@ -60,14 +67,25 @@ func (e *cpu) finish() (c kernels.Counts, skipped int64, err error) {
 	return c, skipped, err
 }
 
-func (e *cpu) again(params []*parameter) bool {
-	if e.calls.Len() != len(params) { // some are not AdamW's, or had no gradients
+func (e *cpu) again(count int) bool {
+	if len(e.added) != count { // some are not AdamW's, or had no gradients
 		return false
 	}
-	for i, p := range params {
-		if !e.calls.Holds(i, &p.Weights, &p.Gradients) {
+	for i := range e.added {
+		if a := &e.added[i]; !same(&a.Weights, &a.weights) || !same(&a.Gradients, &a.gradients) {
 			return false
 		}
 	}
 	return true
+}
+
+// addedParam is a parameter whose step was left for finish, with what it had then.
+type addedParam struct {
+	*Param
+	weights, gradients kernels.Floats
+}
+
+func same(a, b *kernels.Floats) bool {
+	return unsafe.SliceData(a.F32) == unsafe.SliceData(b.F32) && len(a.F32) == len(b.F32) &&
+		unsafe.SliceData(a.BF16) == unsafe.SliceData(b.BF16) && len(a.BF16) == len(b.BF16)
 }

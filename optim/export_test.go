@@ -20,7 +20,7 @@ func (o *Optimizer) LoadBytes(content []byte) (map[string]string, error) {
 func (o *Optimizer) SetSteps(n int64) {
 	o.step = n
 	for _, p := range o.params {
-		p.step = n
+		*p.step = n
 	}
 }
 

@@ -75,7 +75,7 @@ func (c MuonConfig) setAdamW(o *Optimizer, p *parameter, r StepResult) {
 	s := &p.adamWStep
 	*s = kernels.AdamWHyper{
 		LR: lr * p.lrScale, Beta1: c.AdamB1, Beta2: c.AdamB2, Eps: c.Eps, WeightDecay: p.weightDecay,
-		Step: p.step, GradScale: r.Clip, Nesterov: c.Nesterov, Optax: c.Variant == "optax",
+		Step: *p.step, GradScale: r.Clip, Nesterov: c.Nesterov, Optax: c.Variant == "optax",
 	}.Scalars()
 	s.SkipNonFinite = c.skips(p.storage)
 	s.Rounding = p.rounding(c.Common)
@@ -92,8 +92,8 @@ type muonStep struct {
 func (c MuonConfig) setScalars(s *kernels.MuonScalars, p *parameter, r StepResult) {
 	lr := r.LR * p.lrScale
 	s.GradScale = float32(r.Clip)
-	s.Rounding = kernels.MuonRounding{StochasticWeights: c.WeightRounding == "stochastic", SeedW: p.seedW, Step: uint64(p.step)}
-	c.setMomentumScalars(s, p.step)
+	s.Rounding = kernels.MuonRounding{StochasticWeights: c.WeightRounding == "stochastic", SeedW: p.seedW, Step: uint64(*p.step)}
+	c.setMomentumScalars(s, *p.step)
 	scale := c.updateScale(p)
 	if c.Variant == "optax" {
 		s.Decay, s.WeightDecay = 1, float32(p.weightDecay)

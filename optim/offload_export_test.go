@@ -79,7 +79,7 @@ func (f failing) muon(p *parameter, s *muonStep) (kernels.Counts, bool, error) {
 	return f.engine.muon(p, s)
 }
 
-func (failing) again([]*parameter) bool { return false }
+func (failing) again(int) bool { return false }
 
 // FailUpdate makes the updates of a parameter fail, and returns what ends that.
 func (o *Optimizer) FailUpdate(name string, err error) (end func()) {

@@ -24,6 +24,7 @@ type Optimizer struct {
 	summed bool     // whether a parameter may have sums of micro-batches
 	tied   bool     // whether a parameter has several names
 
+	steps   []int64      // of params, the updates so far
 	leaders []*parameter // those whose numbers of AdamW's step were computed, the others share
 }
 
@@ -57,12 +58,13 @@ func New(config Config, params []Param) (*Optimizer, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.steps = make([]int64, len(distinct))
 	for i, param := range distinct {
 		p, err := newParameter(param, groups[i], config)
 		if err != nil {
 			return nil, err
 		}
-		p.tied = tied[param]
+		p.step, p.tied = &o.steps[i], tied[param]
 		o.tied = o.tied || p.tied != nil
 		p.seedM = bf16.StreamSeed(o.common.Seed, 'm', p.Name)
 		p.seedV = bf16.StreamSeed(o.common.Seed, 'v', p.Name)
@@ -194,10 +196,10 @@ func (o *Optimizer) update(first, last int, r *StepResult) error {
 		if p.gradients().Len() == 0 {
 			continue
 		}
-		p.step++
+		*p.step++
 		counts, skipped, err := o.updateOne(p, r)
 		if err != nil {
-			p.step--
+			*p.step--
 			_, _, _ = o.engine.finish()
 			o.engine.begin()
 			return p.errorf("%w; this parameter and those after the first %d have not been updated", err, first+i)
@@ -238,12 +240,12 @@ func (o *Optimizer) updateOne(p *parameter, r *StepResult) (kernels.Counts, bool
 // steady tells whether a step is the last one again, but for its numbers: all parameters
 // are AdamW's and have the memory that they had. Then nothing needs to be checked.
 func (o *Optimizer) steady() bool {
-	return !o.summed && !o.tied && o.disk == nil && o.engine.again(o.params)
+	return !o.summed && !o.tied && o.disk == nil && o.engine.again(len(o.params))
 }
 
 func (o *Optimizer) updateAgain(r *StepResult) error {
-	for _, p := range o.params {
-		p.step++
+	for i := range o.steps {
+		o.steps[i]++
 	}
 	for _, p := range o.leaders {
 		o.config.setAdamW(o, p, *r)
@@ -254,7 +256,7 @@ func (o *Optimizer) updateAgain(r *StepResult) error {
 
 // sharesStep tells whether AdamW steps both with the same numbers, but for their seeds.
 func (p *parameter) sharesStep(q *parameter) bool {
-	return p.step == q.step && p.lrScale == q.lrScale && p.weightDecay == q.weightDecay && p.storage == q.storage && !p.muon
+	return *p.step == *q.step && p.lrScale == q.lrScale && p.weightDecay == q.weightDecay && p.storage == q.storage && !p.muon
 }
 
 func (o *Optimizer) taken(r StepResult) StepResult {

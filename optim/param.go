@@ -67,7 +67,7 @@ type parameter struct {
 	muon                 bool // else AdamW
 	storage              storage
 	lrScale, weightDecay float64
-	step                 int64    // updates so far
+	step                 *int64   // updates so far
 	tied                 []*Param // later names of it
 	moments              moments
 
