@@ -11,50 +11,79 @@ import (
 
 	"github.com/lowbit-go/lowbit/amd64"
 	"github.com/lowbit-go/lowbit/codebook"
+	"github.com/lowbit-go/lowbit/internal/cpufeature"
 	"github.com/lowbit-go/lowbit/internal/cpufeature/cputest"
 	"github.com/lowbit-go/lowbit/internal/testmem"
 	"github.com/lowbit-go/lowbit/kernels/reference"
 )
 
 type blockStep struct {
+	needs              cpufeature.Set
 	weights, gradients bool // whether in bf16
+	dynamic            bool // whether only for the dynamic codebooks
 	step               func(t *reference.AdamWTensors, s *reference.AdamWScalars, scratch *[6192]float32, counts *[3]int64)
 }
 
 var blockSteps = []blockStep{
-	{false, false, func(t *reference.AdamWTensors, s *reference.AdamWScalars, scratch *[6192]float32, counts *[3]int64) {
+	cellBlocks(amd64.AdamW8bitWF32GF32AVX2),
+	cellBlocks(amd64.AdamW8bitWBF16GBF16AVX2),
+	cellBlocks(amd64.AdamW8bitWBF16GF32AVX2),
+	cellBlocks(amd64.AdamW8bitWF32GBF16AVX2),
+	dynamicBlocks(amd64.AdamW8bitWF32GF32AVX512VBMI),
+	dynamicBlocks(amd64.AdamW8bitWBF16GBF16AVX512VBMI),
+	dynamicBlocks(amd64.AdamW8bitWBF16GF32AVX512VBMI),
+	dynamicBlocks(amd64.AdamW8bitWF32GBF16AVX512VBMI),
+}
+
+func cellBlocks[W, G element](f func(w []W, g []G, mCodes, vCodes []uint8, mScales, vScales []float32, block int,
+	mTable, vTable *[256]float32, mCells, vCells []uint32, mDivisor, vDivisor float32, s *[11]float32,
+	nesterov, skip bool, scratch *[6192]float32, counts *[3]int64)) blockStep {
+	return blockStep{avx2, isBF16[W](), isBF16[G](), false, func(t *reference.AdamWTensors, s *reference.AdamWScalars, scratch *[6192]float32, counts *[3]int64) {
 		m, v := &t.M, &t.V
-		amd64.AdamW8bitWF32GF32AVX2(t.Weights.F32, t.Gradients.F32, m.Codes, v.Codes, m.Scales, v.Scales, m.Format.Block,
+		f(view[W](t.Weights), view[G](t.Gradients), m.Codes, v.Codes, m.Scales, v.Scales, m.Format.Block,
 			m.Format.Codebook.Table(), v.Format.Codebook.Table(), m.Format.Codebook.Cells(), v.Format.Codebook.Cells(), divisor(m.Format), divisor(v.Format),
 			scalarsOf(s), s.Nesterov, s.SkipNonFinite, scratch, counts)
-	}},
-	{true, true, func(t *reference.AdamWTensors, s *reference.AdamWScalars, scratch *[6192]float32, counts *[3]int64) {
+	}}
+}
+
+func dynamicBlocks[W, G element](f func(w []W, g []G, mCodes, vCodes []uint8, mScales, vScales []float32, block int,
+	planes *[1536]uint8, mThresholds, vThresholds *[255]float32, mDivisor, vDivisor float32, s *[11]float32,
+	nesterov, skip bool, scratch *[6192]float32, counts *[3]int64)) blockStep {
+	var planes [1536]uint8
+	for plane := range 4 {
+		byteOf := func(x float32) uint8 { return uint8(math.Float32bits(x) >> (8 * plane)) }
+		for i, x := range codebook.Dynamic8().Table() {
+			if i >= 128 {
+				planes[128*plane+(i-127)%128] = byteOf(x)
+			}
+		}
+		for i, x := range codebook.Dynamic8Unsigned().Table() {
+			planes[512+256*plane+i] = byteOf(x)
+		}
+	}
+	return blockStep{avx512vbmi, isBF16[W](), isBF16[G](), true, func(t *reference.AdamWTensors, s *reference.AdamWScalars, scratch *[6192]float32, counts *[3]int64) {
 		m, v := &t.M, &t.V
-		amd64.AdamW8bitWBF16GBF16AVX2(bits16(t.Weights), bits16(t.Gradients), m.Codes, v.Codes, m.Scales, v.Scales, m.Format.Block,
-			m.Format.Codebook.Table(), v.Format.Codebook.Table(), m.Format.Codebook.Cells(), v.Format.Codebook.Cells(), divisor(m.Format), divisor(v.Format),
+		f(view[W](t.Weights), view[G](t.Gradients), m.Codes, v.Codes, m.Scales, v.Scales, m.Format.Block,
+			&planes, m.Format.Codebook.Thresholds(), v.Format.Codebook.Thresholds(), divisor(m.Format), divisor(v.Format),
 			scalarsOf(s), s.Nesterov, s.SkipNonFinite, scratch, counts)
-	}},
-	{true, false, func(t *reference.AdamWTensors, s *reference.AdamWScalars, scratch *[6192]float32, counts *[3]int64) {
-		m, v := &t.M, &t.V
-		amd64.AdamW8bitWBF16GF32AVX2(bits16(t.Weights), t.Gradients.F32, m.Codes, v.Codes, m.Scales, v.Scales, m.Format.Block,
-			m.Format.Codebook.Table(), v.Format.Codebook.Table(), m.Format.Codebook.Cells(), v.Format.Codebook.Cells(), divisor(m.Format), divisor(v.Format),
-			scalarsOf(s), s.Nesterov, s.SkipNonFinite, scratch, counts)
-	}},
-	{false, true, func(t *reference.AdamWTensors, s *reference.AdamWScalars, scratch *[6192]float32, counts *[3]int64) {
-		m, v := &t.M, &t.V
-		amd64.AdamW8bitWF32GBF16AVX2(t.Weights.F32, bits16(t.Gradients), m.Codes, v.Codes, m.Scales, v.Scales, m.Format.Block,
-			m.Format.Codebook.Table(), v.Format.Codebook.Table(), m.Format.Codebook.Cells(), v.Format.Codebook.Cells(), divisor(m.Format), divisor(v.Format),
-			scalarsOf(s), s.Nesterov, s.SkipNonFinite, scratch, counts)
-	}},
+	}}
 }
 
 func (e blockStep) String() string {
 	name := map[bool]string{false: "float32", true: "bfloat16"}
-	return fmt.Sprintf("weights %s, gradients %s", name[e.weights], name[e.gradients])
+	return fmt.Sprintf("%v, weights %s, gradients %s", e.needs, name[e.weights], name[e.gradients])
 }
 
 func TestAdamW8bit(t *testing.T) {
-	cputest.Need(t, avx2)
+	for _, e := range blockSteps {
+		t.Run(e.String(), func(t *testing.T) {
+			cputest.Need(t, e.needs)
+			testAdamW8bit(t, e)
+		})
+	}
+}
+
+func testAdamW8bit(t *testing.T, e blockStep) {
 	rng := rand.New(rand.NewPCG(8, 1))
 	const capacity = 2100
 	scratch := testmem.New[float32](t, 6192)
@@ -62,62 +91,60 @@ func TestAdamW8bit(t *testing.T) {
 	for i := range 2 {
 		codes[i], scales[i] = testmem.New[uint8](t, capacity), testmem.New[float32](t, capacity)
 	}
-	for _, e := range blockSteps {
-		w, g := newFloats(t, e.weights, capacity), newFloats(t, e.gradients, capacity)
-		for trial := range trials(500, 100_000) {
-			n := lengths[rng.IntN(len(lengths))] * (1 + rng.IntN(8))
-			block := []int{1, 7, 16, 31, 64, 100, 128, 256, 2048}[rng.IntN(9)]
-			a := reference.AdamWTensors{Weights: w.place(n, trial%places), Gradients: g.place(n, (trial+3)%places)}
-			scale := gradientScale(rng)
-			for i := range n {
-				set(a.Weights, i, gradient(rng, 1, trial%16 == 0))
-				set(a.Gradients, i, gradient(rng, scale, trial%16 == 1))
-			}
-			want := reference.AdamWTensors{Weights: clone(a.Weights), Gradients: clone(a.Gradients)}
-			books := [2]*codebook.Codebook{codebook.Dynamic8(), codebook.Dynamic8Unsigned()}
-			if rng.IntN(8) == 0 {
-				books = [2]*codebook.Codebook{codebook.Linear8(), codebook.Dynamic8()}
-			}
-			for i, m := range []*reference.Moment{&a.M, &a.V} {
-				f := reference.Format{Codebook: books[i], Block: block, Headroom: rng.IntN(2) == 0}
-				*m = reference.Moment{Format: f, Codes: placed(codes[i], n, (trial+5*i)%places, 1), Scales: placed(scales[i], f.Scales(n), (trial+9*i)%places, 4)}
-				for j := range m.Codes {
-					m.Codes[j] = uint8(rng.IntN(f.Codebook.Len()))
-				}
-				for j := range m.Scales {
-					m.Scales[j] = float32(math.Pow(scale, float64(i+1)) * rng.Float64())
-					if trial%16 == 2 {
-						m.Scales[j] = hardScale(rng)
-					}
-				}
-				copied := *m
-				copied.Codes, copied.Scales = append([]uint8(nil), m.Codes...), append([]float32(nil), m.Scales...)
-				*[]*reference.Moment{&want.M, &want.V}[i] = copied
-			}
-			s := hyper(rng)
-			wantCounts, counts := reference.AdamW(want, &s), [3]int64{}
-			e.step(&a, &s, (*[6192]float32)(scratch.AtOffset(6192, trial*4%64)), &counts)
-			what := fmt.Sprintf("%v, %d in blocks of %d", e, n, block)
-			if got := (reference.Counts{NonFinite: counts[0], SkippedElements: counts[1], SkippedBlocks: counts[2]}); got != wantCounts {
-				t.Fatalf("%s: %+v, want %+v", what, got, wantCounts)
-			}
-			sameFloats(t, what+", w", a.Weights, want.Weights)
-			sameFloats(t, what+", g", a.Gradients, want.Gradients)
-			for i, m := range []reference.Moment{a.M, a.V} {
-				m, want, name := m, []reference.Moment{want.M, want.V}[i], []string{"m", "v"}[i]
-				sameFloats(t, what+", scales of "+name, reference.Floats{F32: m.Scales}, reference.Floats{F32: want.Scales})
-				for j := range m.Codes {
-					if m.Codes[j] != want.Codes[j] {
-						t.Fatalf("%s: code %d of %s is %d, want %d", what, j, name, m.Codes[j], want.Codes[j])
-					}
-				}
-				codes[i].Check()
-				scales[i].Check()
-			}
-			w.check()
-			g.check()
-			scratch.Check()
+	w, g := newFloats(t, e.weights, capacity), newFloats(t, e.gradients, capacity)
+	for trial := range trials(500, 100_000) {
+		n := lengths[rng.IntN(len(lengths))] * (1 + rng.IntN(8))
+		block := []int{1, 7, 16, 31, 64, 100, 128, 256, 2048}[rng.IntN(9)]
+		a := reference.AdamWTensors{Weights: w.place(n, trial%places), Gradients: g.place(n, (trial+3)%places)}
+		scale := gradientScale(rng)
+		for i := range n {
+			set(a.Weights, i, gradient(rng, 1, trial%16 == 0))
+			set(a.Gradients, i, gradient(rng, scale, trial%16 == 1))
 		}
+		want := reference.AdamWTensors{Weights: clone(a.Weights), Gradients: clone(a.Gradients)}
+		books := [2]*codebook.Codebook{codebook.Dynamic8(), codebook.Dynamic8Unsigned()}
+		if !e.dynamic && rng.IntN(8) == 0 {
+			books = [2]*codebook.Codebook{codebook.Linear8(), codebook.Dynamic8()}
+		}
+		for i, m := range []*reference.Moment{&a.M, &a.V} {
+			f := reference.Format{Codebook: books[i], Block: block, Headroom: rng.IntN(2) == 0}
+			*m = reference.Moment{Format: f, Codes: placed(codes[i], n, (trial+5*i)%places, 1), Scales: placed(scales[i], f.Scales(n), (trial+9*i)%places, 4)}
+			for j := range m.Codes {
+				m.Codes[j] = uint8(rng.IntN(f.Codebook.Len()))
+			}
+			for j := range m.Scales {
+				m.Scales[j] = float32(math.Pow(scale, float64(i+1)) * rng.Float64())
+				if trial%16 == 2 {
+					m.Scales[j] = hardScale(rng)
+				}
+			}
+			copied := *m
+			copied.Codes, copied.Scales = append([]uint8(nil), m.Codes...), append([]float32(nil), m.Scales...)
+			*[]*reference.Moment{&want.M, &want.V}[i] = copied
+		}
+		s := hyper(rng)
+		wantCounts, counts := reference.AdamW(want, &s), [3]int64{}
+		e.step(&a, &s, (*[6192]float32)(scratch.AtOffset(6192, trial*4%64)), &counts)
+		what := fmt.Sprintf("%v, %d in blocks of %d", e, n, block)
+		if got := (reference.Counts{NonFinite: counts[0], SkippedElements: counts[1], SkippedBlocks: counts[2]}); got != wantCounts {
+			t.Fatalf("%s: %+v, want %+v", what, got, wantCounts)
+		}
+		sameFloats(t, what+", w", a.Weights, want.Weights)
+		sameFloats(t, what+", g", a.Gradients, want.Gradients)
+		for i, m := range []reference.Moment{a.M, a.V} {
+			m, want, name := m, []reference.Moment{want.M, want.V}[i], []string{"m", "v"}[i]
+			sameFloats(t, what+", scales of "+name, reference.Floats{F32: m.Scales}, reference.Floats{F32: want.Scales})
+			for j := range m.Codes {
+				if m.Codes[j] != want.Codes[j] {
+					t.Fatalf("%s: code %d of %s is %d, want %d", what, j, name, m.Codes[j], want.Codes[j])
+				}
+			}
+			codes[i].Check()
+			scales[i].Check()
+		}
+		w.check()
+		g.check()
+		scratch.Check()
 	}
 }
 

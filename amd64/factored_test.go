@@ -197,6 +197,7 @@ func BenchmarkFactors(b *testing.B) {
 	for _, n := range sizes {
 		const cols = 1024
 		g, narrow, means, totals := noise(n.elements), make([]uint16, n.elements), make([]float32, 32), make([]float64, 512)
+		reference.Round(numbers(narrow), g)
 		for _, f := range factors {
 			n.runIf(b, f.needs, "rows/"+f.name, func(lo, hi int) { f.rows(means[:(hi-lo)/cols], g[lo:hi], cols, 1) })
 			n.runIf(b, f.needs, "rows-bf16/"+f.name, func(lo, hi int) { f.rowsBF16(means[:(hi-lo)/cols], narrow[lo:hi], cols, 1) })

@@ -4,8 +4,8 @@
 
 package amd64
 
-// GemmBlockAVX512 multiplies k rows of two strips of 32 columns, a transposed by b, into a
-// block of 32 columns. Rows are worked on in parts of [12 10 10]: those of a part begun are all
+// GemmBlockAVX512 multiplies k rows of two strips of 32 columns,
+// a transposed by b, into a block of 32 columns. Rows are worked on in parts of [12 10 10]: those of a part begun are all
 // written.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
@@ -36,8 +36,8 @@ package amd64
 //go:noescape
 func GemmBlockAVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 
-// GemmCornerAVX512 multiplies k rows of two strips of 32 columns, a transposed by b, into a
-// block of 32 columns. The block is one on the diagonal of a symmetric product, of which the
+// GemmCornerAVX512 multiplies k rows of two strips of 32 columns,
+// a transposed by b, into a block of 32 columns. The block is one on the diagonal of a symmetric product, of which the
 // lower left quarter is not computed.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another

@@ -4,8 +4,8 @@
 
 package amd64
 
-// GemmBlockPairsAVX2 multiplies k rows of two strips of 16 columns, a transposed by b, into a
-// block of 16 columns. Rows are worked on in parts of [6 5 5]: those of a part begun are all
+// GemmBlockPairsAVX2 multiplies k rows of two strips of 16 columns,
+// a transposed by b, into a block of 16 columns. Rows are worked on in parts of [6 5 5]: those of a part begun are all
 // written.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
@@ -38,8 +38,8 @@ package amd64
 //go:noescape
 func GemmBlockPairsAVX2(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 
-// GemmCornerPairsAVX2 multiplies k rows of two strips of 16 columns, a transposed by b, into a
-// block of 16 columns. The block is one on the diagonal of a symmetric product, of which the
+// GemmCornerPairsAVX2 multiplies k rows of two strips of 16 columns,
+// a transposed by b, into a block of 16 columns. The block is one on the diagonal of a symmetric product, of which the
 // lower left quarter is not computed.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
@@ -75,8 +75,8 @@ func GemmBlockPairsAVX2(rows int, k int, a *float32, b *float32, acc *float32, r
 //go:noescape
 func GemmCornerPairsAVX2(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 
-// GemmBlockBF16AVX2 multiplies k rows of two strips of 16 columns, a transposed by b, into a
-// block of 16 columns. Rows are worked on in parts of [6 5 5]: those of a part begun are all
+// GemmBlockBF16AVX2 multiplies k rows of two strips of 16 columns,
+// a transposed by b, into a block of 16 columns. Rows are worked on in parts of [6 5 5]: those of a part begun are all
 // written.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
@@ -109,8 +109,8 @@ func GemmCornerPairsAVX2(k int, a *float32, b *float32, acc *float32, resume boo
 //go:noescape
 func GemmBlockBF16AVX2(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 
-// GemmCornerBF16AVX2 multiplies k rows of two strips of 16 columns, a transposed by b, into a
-// block of 16 columns. The block is one on the diagonal of a symmetric product, of which the
+// GemmCornerBF16AVX2 multiplies k rows of two strips of 16 columns,
+// a transposed by b, into a block of 16 columns. The block is one on the diagonal of a symmetric product, of which the
 // lower left quarter is not computed.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another

@@ -4,8 +4,8 @@
 
 package amd64
 
-// GemmBlockPairsAVX512 multiplies k rows of two strips of 32 columns, a transposed by b, into a
-// block of 32 columns. Rows are worked on in parts of [12 10 10]: those of a part begun are all
+// GemmBlockPairsAVX512 multiplies k rows of two strips of 32 columns,
+// a transposed by b, into a block of 32 columns. Rows are worked on in parts of [12 10 10]: those of a part begun are all
 // written.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
@@ -38,8 +38,8 @@ package amd64
 //go:noescape
 func GemmBlockPairsAVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 
-// GemmCornerPairsAVX512 multiplies k rows of two strips of 32 columns, a transposed by b, into a
-// block of 32 columns. The block is one on the diagonal of a symmetric product, of which the
+// GemmCornerPairsAVX512 multiplies k rows of two strips of 32 columns,
+// a transposed by b, into a block of 32 columns. The block is one on the diagonal of a symmetric product, of which the
 // lower left quarter is not computed.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
@@ -75,8 +75,8 @@ func GemmBlockPairsAVX512(rows int, k int, a *float32, b *float32, acc *float32,
 //go:noescape
 func GemmCornerPairsAVX512(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 
-// GemmBlockBF16AVX512 multiplies k rows of two strips of 32 columns, a transposed by b, into a
-// block of 32 columns. Rows are worked on in parts of [12 10 10]: those of a part begun are all
+// GemmBlockBF16AVX512 multiplies k rows of two strips of 32 columns,
+// a transposed by b, into a block of 32 columns. Rows are worked on in parts of [12 10 10]: those of a part begun are all
 // written.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
@@ -109,8 +109,8 @@ func GemmCornerPairsAVX512(k int, a *float32, b *float32, acc *float32, resume b
 //go:noescape
 func GemmBlockBF16AVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 
-// GemmCornerBF16AVX512 multiplies k rows of two strips of 32 columns, a transposed by b, into a
-// block of 32 columns. The block is one on the diagonal of a symmetric product, of which the
+// GemmCornerBF16AVX512 multiplies k rows of two strips of 32 columns,
+// a transposed by b, into a block of 32 columns. The block is one on the diagonal of a symmetric product, of which the
 // lower left quarter is not computed.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another

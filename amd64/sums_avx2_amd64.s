@@ -85,10 +85,72 @@ TEXT ·SumSquaresAVX2(SB), $64-48
 	MOVQ sums_len+8(FP), CX
 	MOVQ x_base+24(FP), DX
 	MOVQ x_len+32(FP), BX
-	CMPQ CX, $0x01
-	JB   done8
 
-loop7:
+pair7:
+	CMPQ   BX, $0x00002000
+	JB     single8
+	MOVL   $0x00001000, SI
+	VXORPD Y0, Y0, Y0
+	VXORPD Y1, Y1, Y1
+	VXORPD Y2, Y2, Y2
+	VXORPD Y3, Y3, Y3
+	VXORPD Y4, Y4, Y4
+	VXORPD Y5, Y5, Y5
+	VXORPD Y6, Y6, Y6
+	VXORPD Y7, Y7, Y7
+	CMPQ   SI, $0x10
+	JB     done10
+
+loop9:
+	VCVTPS2PD   (DX), Y8
+	VFMADD231PD Y8, Y8, Y0
+	VCVTPS2PD   16(DX), Y8
+	VFMADD231PD Y8, Y8, Y1
+	VCVTPS2PD   32(DX), Y8
+	VFMADD231PD Y8, Y8, Y2
+	VCVTPS2PD   48(DX), Y8
+	VFMADD231PD Y8, Y8, Y3
+	VCVTPS2PD   16384(DX), Y8
+	VFMADD231PD Y8, Y8, Y4
+	VCVTPS2PD   16400(DX), Y8
+	VFMADD231PD Y8, Y8, Y5
+	VCVTPS2PD   16416(DX), Y8
+	VFMADD231PD Y8, Y8, Y6
+	VCVTPS2PD   16432(DX), Y8
+	VFMADD231PD Y8, Y8, Y7
+	ADDQ        $0x00000040, DX
+	SUBQ        $0x10, SI
+	CMPQ        SI, $0x10
+	JAE         loop9
+
+done10:
+	VADDPD       Y2, Y0, Y0
+	VADDPD       Y3, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPD       X1, X0, X1
+	VUNPCKHPD    X1, X1, X0
+	VADDSD       X0, X1, X1
+	VMOVSD       X1, (AX)
+	VADDPD       Y6, Y4, Y4
+	VADDPD       Y7, Y5, Y5
+	VADDPD       Y5, Y4, Y4
+	VEXTRACTF128 $0x01, Y4, X0
+	VADDPD       X0, X4, X0
+	VUNPCKHPD    X0, X0, X1
+	VADDSD       X1, X0, X0
+	VMOVSD       X0, 8(AX)
+	ADDQ         $0x00004000, DX
+	ADDQ         $0x00000010, AX
+	SUBQ         $0x02, CX
+	SUBQ         $0x00002000, BX
+	JMP          pair7
+
+single8:
+	CMPQ CX, $0x01
+	JB   done12
+
+loop11:
 	MOVL    $0x00001000, SI
 	CMPQ    BX, SI
 	CMOVQCS BX, SI
@@ -98,9 +160,9 @@ loop7:
 	VXORPD  Y2, Y2, Y2
 	VXORPD  Y3, Y3, Y3
 	CMPQ    SI, $0x10
-	JB      done10
+	JB      done14
 
-loop9:
+loop13:
 	VCVTPS2PD   (DX), Y4
 	VFMADD231PD Y4, Y4, Y0
 	VCVTPS2PD   16(DX), Y4
@@ -112,28 +174,28 @@ loop9:
 	ADDQ        $0x00000040, DX
 	SUBQ        $0x10, SI
 	CMPQ        SI, $0x10
-	JAE         loop9
+	JAE         loop13
 
-done10:
+done14:
 	TESTQ   SI, SI
-	JZ      whole11
+	JZ      whole15
 	VPXOR   Y4, Y4, Y4
 	VMOVDQU Y4, (SP)
 	VMOVDQU Y4, 32(SP)
 	XORL    DI, DI
 	CMPQ    SI, $0x01
-	JB      done13
+	JB      done17
 
-loop12:
+loop16:
 	VMOVSS (DX), X4
 	VMOVSS X4, (SP)(DI*4)
 	ADDQ   $0x00000004, DX
 	INCQ   DI
 	SUBQ   $0x01, SI
 	CMPQ   SI, $0x01
-	JAE    loop12
+	JAE    loop16
 
-done13:
+done17:
 	VCVTPS2PD   (SP), Y4
 	VFMADD231PD Y4, Y4, Y0
 	VCVTPS2PD   16(SP), Y4
@@ -143,7 +205,7 @@ done13:
 	VCVTPS2PD   48(SP), Y4
 	VFMADD231PD Y4, Y4, Y3
 
-whole11:
+whole15:
 	VADDPD       Y2, Y0, Y0
 	VADDPD       Y3, Y1, Y1
 	VADDPD       Y1, Y0, Y0
@@ -155,9 +217,9 @@ whole11:
 	ADDQ         $0x00000008, AX
 	SUBQ         $0x01, CX
 	CMPQ         CX, $0x01
-	JAE          loop7
+	JAE          loop11
 
-done8:
+done12:
 	VZEROUPPER
 	RET
 
@@ -168,10 +230,88 @@ TEXT ·SumSquaresBF16AVX2(SB), $64-48
 	MOVQ sums_len+8(FP), CX
 	MOVQ x_base+24(FP), DX
 	MOVQ x_len+32(FP), BX
-	CMPQ CX, $0x01
-	JB   done15
 
-loop14:
+pair18:
+	CMPQ   BX, $0x00002000
+	JB     single19
+	MOVL   $0x00001000, SI
+	VXORPD Y0, Y0, Y0
+	VXORPD Y1, Y1, Y1
+	VXORPD Y2, Y2, Y2
+	VXORPD Y3, Y3, Y3
+	VXORPD Y4, Y4, Y4
+	VXORPD Y5, Y5, Y5
+	VXORPD Y6, Y6, Y6
+	VXORPD Y7, Y7, Y7
+	CMPQ   SI, $0x10
+	JB     done21
+
+loop20:
+	VPMOVZXWD   (DX), X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y8, Y0
+	VPMOVZXWD   8(DX), X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y8, Y1
+	VPMOVZXWD   16(DX), X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y8, Y2
+	VPMOVZXWD   24(DX), X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y8, Y3
+	VPMOVZXWD   8192(DX), X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y8, Y4
+	VPMOVZXWD   8200(DX), X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y8, Y5
+	VPMOVZXWD   8208(DX), X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y8, Y6
+	VPMOVZXWD   8216(DX), X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y8, Y7
+	ADDQ        $0x00000020, DX
+	SUBQ        $0x10, SI
+	CMPQ        SI, $0x10
+	JAE         loop20
+
+done21:
+	VADDPD       Y2, Y0, Y0
+	VADDPD       Y3, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPD       X1, X0, X1
+	VUNPCKHPD    X1, X1, X0
+	VADDSD       X0, X1, X1
+	VMOVSD       X1, (AX)
+	VADDPD       Y6, Y4, Y4
+	VADDPD       Y7, Y5, Y5
+	VADDPD       Y5, Y4, Y4
+	VEXTRACTF128 $0x01, Y4, X0
+	VADDPD       X0, X4, X0
+	VUNPCKHPD    X0, X0, X1
+	VADDSD       X1, X0, X0
+	VMOVSD       X0, 8(AX)
+	ADDQ         $0x00002000, DX
+	ADDQ         $0x00000010, AX
+	SUBQ         $0x02, CX
+	SUBQ         $0x00002000, BX
+	JMP          pair18
+
+single19:
+	CMPQ CX, $0x01
+	JB   done23
+
+loop22:
 	MOVL    $0x00001000, SI
 	CMPQ    BX, SI
 	CMOVQCS BX, SI
@@ -181,9 +321,9 @@ loop14:
 	VXORPD  Y2, Y2, Y2
 	VXORPD  Y3, Y3, Y3
 	CMPQ    SI, $0x10
-	JB      done17
+	JB      done25
 
-loop16:
+loop24:
 	VPMOVZXWD   (DX), X4
 	VPSLLD      $0x10, X4, X4
 	VCVTPS2PD   X4, Y4
@@ -203,19 +343,19 @@ loop16:
 	ADDQ        $0x00000020, DX
 	SUBQ        $0x10, SI
 	CMPQ        SI, $0x10
-	JAE         loop16
+	JAE         loop24
 
-done17:
+done25:
 	TESTQ   SI, SI
-	JZ      whole18
+	JZ      whole26
 	VPXOR   Y4, Y4, Y4
 	VMOVDQU Y4, (SP)
 	VMOVDQU Y4, 32(SP)
 	XORL    DI, DI
 	CMPQ    SI, $0x01
-	JB      done20
+	JB      done28
 
-loop19:
+loop27:
 	MOVWLZX (DX), R8
 	VMOVD   R8, X4
 	VPSLLD  $0x10, Y4, Y4
@@ -224,9 +364,9 @@ loop19:
 	INCQ    DI
 	SUBQ    $0x01, SI
 	CMPQ    SI, $0x01
-	JAE     loop19
+	JAE     loop27
 
-done20:
+done28:
 	VCVTPS2PD   (SP), Y4
 	VFMADD231PD Y4, Y4, Y0
 	VCVTPS2PD   16(SP), Y4
@@ -236,7 +376,7 @@ done20:
 	VCVTPS2PD   48(SP), Y4
 	VFMADD231PD Y4, Y4, Y3
 
-whole18:
+whole26:
 	VADDPD       Y2, Y0, Y0
 	VADDPD       Y3, Y1, Y1
 	VADDPD       Y1, Y0, Y0
@@ -248,9 +388,9 @@ whole18:
 	ADDQ         $0x00000008, AX
 	SUBQ         $0x01, CX
 	CMPQ         CX, $0x01
-	JAE          loop14
+	JAE          loop22
 
-done15:
+done23:
 	VZEROUPPER
 	RET
 
@@ -262,10 +402,82 @@ TEXT ·SumProductsAVX2(SB), $128-72
 	MOVQ x_base+24(FP), DX
 	MOVQ x_len+32(FP), BX
 	MOVQ y_base+48(FP), SI
-	CMPQ CX, $0x01
-	JB   done22
 
-loop21:
+pair29:
+	CMPQ   BX, $0x00002000
+	JB     single30
+	MOVL   $0x00001000, DI
+	VXORPD Y0, Y0, Y0
+	VXORPD Y1, Y1, Y1
+	VXORPD Y2, Y2, Y2
+	VXORPD Y3, Y3, Y3
+	VXORPD Y4, Y4, Y4
+	VXORPD Y5, Y5, Y5
+	VXORPD Y6, Y6, Y6
+	VXORPD Y7, Y7, Y7
+	CMPQ   DI, $0x10
+	JB     done32
+
+loop31:
+	VCVTPS2PD   (DX), Y8
+	VCVTPS2PD   (SI), Y9
+	VFMADD231PD Y9, Y8, Y0
+	VCVTPS2PD   16(DX), Y8
+	VCVTPS2PD   16(SI), Y9
+	VFMADD231PD Y9, Y8, Y1
+	VCVTPS2PD   32(DX), Y8
+	VCVTPS2PD   32(SI), Y9
+	VFMADD231PD Y9, Y8, Y2
+	VCVTPS2PD   48(DX), Y8
+	VCVTPS2PD   48(SI), Y9
+	VFMADD231PD Y9, Y8, Y3
+	VCVTPS2PD   16384(DX), Y8
+	VCVTPS2PD   16384(SI), Y9
+	VFMADD231PD Y9, Y8, Y4
+	VCVTPS2PD   16400(DX), Y8
+	VCVTPS2PD   16400(SI), Y9
+	VFMADD231PD Y9, Y8, Y5
+	VCVTPS2PD   16416(DX), Y8
+	VCVTPS2PD   16416(SI), Y9
+	VFMADD231PD Y9, Y8, Y6
+	VCVTPS2PD   16432(DX), Y8
+	VCVTPS2PD   16432(SI), Y9
+	VFMADD231PD Y9, Y8, Y7
+	ADDQ        $0x00000040, DX
+	ADDQ        $0x00000040, SI
+	SUBQ        $0x10, DI
+	CMPQ        DI, $0x10
+	JAE         loop31
+
+done32:
+	VADDPD       Y2, Y0, Y0
+	VADDPD       Y3, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPD       X1, X0, X1
+	VUNPCKHPD    X1, X1, X0
+	VADDSD       X0, X1, X1
+	VMOVSD       X1, (AX)
+	VADDPD       Y6, Y4, Y4
+	VADDPD       Y7, Y5, Y5
+	VADDPD       Y5, Y4, Y4
+	VEXTRACTF128 $0x01, Y4, X0
+	VADDPD       X0, X4, X0
+	VUNPCKHPD    X0, X0, X1
+	VADDSD       X1, X0, X0
+	VMOVSD       X0, 8(AX)
+	ADDQ         $0x00004000, DX
+	ADDQ         $0x00004000, SI
+	ADDQ         $0x00000010, AX
+	SUBQ         $0x02, CX
+	SUBQ         $0x00002000, BX
+	JMP          pair29
+
+single30:
+	CMPQ CX, $0x01
+	JB   done34
+
+loop33:
 	MOVL    $0x00001000, DI
 	CMPQ    BX, DI
 	CMOVQCS BX, DI
@@ -275,9 +487,9 @@ loop21:
 	VXORPD  Y2, Y2, Y2
 	VXORPD  Y3, Y3, Y3
 	CMPQ    DI, $0x10
-	JB      done24
+	JB      done36
 
-loop23:
+loop35:
 	VCVTPS2PD   (DX), Y4
 	VCVTPS2PD   (SI), Y5
 	VFMADD231PD Y5, Y4, Y0
@@ -294,11 +506,11 @@ loop23:
 	ADDQ        $0x00000040, SI
 	SUBQ        $0x10, DI
 	CMPQ        DI, $0x10
-	JAE         loop23
+	JAE         loop35
 
-done24:
+done36:
 	TESTQ   DI, DI
-	JZ      whole25
+	JZ      whole37
 	VPXOR   Y4, Y4, Y4
 	VMOVDQU Y4, (SP)
 	VMOVDQU Y4, 32(SP)
@@ -306,9 +518,9 @@ done24:
 	VMOVDQU Y4, 96(SP)
 	XORL    R8, R8
 	CMPQ    DI, $0x01
-	JB      done27
+	JB      done39
 
-loop26:
+loop38:
 	VMOVSS (DX), X4
 	VMOVSS X4, (SP)(R8*4)
 	ADDQ   $0x00000004, DX
@@ -318,9 +530,9 @@ loop26:
 	INCQ   R8
 	SUBQ   $0x01, DI
 	CMPQ   DI, $0x01
-	JAE    loop26
+	JAE    loop38
 
-done27:
+done39:
 	VCVTPS2PD   (SP), Y4
 	VCVTPS2PD   64(SP), Y5
 	VFMADD231PD Y5, Y4, Y0
@@ -334,7 +546,7 @@ done27:
 	VCVTPS2PD   112(SP), Y5
 	VFMADD231PD Y5, Y4, Y3
 
-whole25:
+whole37:
 	VADDPD       Y2, Y0, Y0
 	VADDPD       Y3, Y1, Y1
 	VADDPD       Y1, Y0, Y0
@@ -346,9 +558,9 @@ whole25:
 	ADDQ         $0x00000008, AX
 	SUBQ         $0x01, CX
 	CMPQ         CX, $0x01
-	JAE          loop21
+	JAE          loop33
 
-done22:
+done34:
 	VZEROUPPER
 	RET
 
@@ -359,9 +571,9 @@ TEXT ·ScaleAVX2(SB), $0-28
 	MOVQ         x_len+8(FP), CX
 	VBROADCASTSS factor+24(FP), Y0
 	CMPQ         CX, $0x20
-	JB           done29
+	JB           done41
 
-loop28:
+loop40:
 	VMOVUPS (AX), Y1
 	VMULPS  Y0, Y1, Y1
 	VMOVUPS Y1, (AX)
@@ -377,35 +589,35 @@ loop28:
 	ADDQ    $0x00000080, AX
 	SUBQ    $0x20, CX
 	CMPQ    CX, $0x20
-	JAE     loop28
+	JAE     loop40
 
-done29:
+done41:
 	CMPQ CX, $0x08
-	JB   done31
+	JB   done43
 
-loop30:
+loop42:
 	VMOVUPS (AX), Y1
 	VMULPS  Y0, Y1, Y1
 	VMOVUPS Y1, (AX)
 	ADDQ    $0x00000020, AX
 	SUBQ    $0x08, CX
 	CMPQ    CX, $0x08
-	JAE     loop30
+	JAE     loop42
 
-done31:
+done43:
 	CMPQ CX, $0x01
-	JB   done33
+	JB   done45
 
-loop32:
+loop44:
 	VMOVSS (AX), X1
 	VMULPS Y0, Y1, Y1
 	VMOVSS X1, (AX)
 	ADDQ   $0x00000004, AX
 	SUBQ   $0x01, CX
 	CMPQ   CX, $0x01
-	JAE    loop32
+	JAE    loop44
 
-done33:
+done45:
 	VZEROUPPER
 	RET
 
@@ -419,9 +631,9 @@ TEXT ·ScaleBF16AVX2(SB), $0-28
 	VPBROADCASTD word_1<>+0(SB), Y2
 	VPBROADCASTD word_40<>+0(SB), Y3
 	CMPQ         CX, $0x10
-	JB           done35
+	JB           done47
 
-loop34:
+loop46:
 	VPMOVZXWD (AX), Y4
 	VPSLLD    $0x10, Y4, Y4
 	VMULPS    Y0, Y4, Y4
@@ -450,13 +662,13 @@ loop34:
 	ADDQ      $0x00000020, AX
 	SUBQ      $0x10, CX
 	CMPQ      CX, $0x10
-	JAE       loop34
+	JAE       loop46
 
-done35:
+done47:
 	CMPQ CX, $0x08
-	JB   done37
+	JB   done49
 
-loop36:
+loop48:
 	VPMOVZXWD    (AX), Y4
 	VPSLLD       $0x10, Y4, Y4
 	VMULPS       Y0, Y4, Y4
@@ -474,13 +686,13 @@ loop36:
 	ADDQ         $0x00000010, AX
 	SUBQ         $0x08, CX
 	CMPQ         CX, $0x08
-	JAE          loop36
+	JAE          loop48
 
-done37:
+done49:
 	CMPQ CX, $0x01
-	JB   done39
+	JB   done51
 
-loop38:
+loop50:
 	MOVWLZX   (AX), DX
 	VMOVD     DX, X4
 	VPSLLD    $0x10, Y4, Y4
@@ -498,9 +710,9 @@ loop38:
 	ADDQ      $0x00000002, AX
 	SUBQ      $0x01, CX
 	CMPQ      CX, $0x01
-	JAE       loop38
+	JAE       loop50
 
-done39:
+done51:
 	VZEROUPPER
 	RET
 

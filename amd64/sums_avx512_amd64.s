@@ -80,10 +80,60 @@ TEXT ·SumSquaresAVX512(SB), $0-48
 	MOVQ sums_len+8(FP), CX
 	MOVQ x_base+24(FP), DX
 	MOVQ x_len+32(FP), BX
-	CMPQ CX, $0x01
-	JB   done7
 
-loop6:
+pair6:
+	CMPQ   BX, $0x00002000
+	JB     single7
+	MOVL   $0x00001000, SI
+	VPXORQ Z0, Z0, Z0
+	VPXORQ Z1, Z1, Z1
+	VPXORQ Z2, Z2, Z2
+	VPXORQ Z3, Z3, Z3
+	CMPQ   SI, $0x10
+	JB     done9
+
+loop8:
+	VCVTPS2PD   (DX), Z4
+	VCVTPS2PD   32(DX), Z5
+	VFMADD231PD Z4, Z4, Z0
+	VFMADD231PD Z5, Z5, Z1
+	VCVTPS2PD   16384(DX), Z4
+	VCVTPS2PD   16416(DX), Z5
+	VFMADD231PD Z4, Z4, Z2
+	VFMADD231PD Z5, Z5, Z3
+	ADDQ        $0x00000040, DX
+	SUBQ        $0x10, SI
+	CMPQ        SI, $0x10
+	JAE         loop8
+
+done9:
+	VADDPD        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPD        Y4, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X4
+	VADDPD        X4, X0, X0
+	VUNPCKHPD     X0, X0, X4
+	VADDSD        X4, X0, X0
+	VMOVSD        X0, (AX)
+	VADDPD        Z3, Z2, Z2
+	VEXTRACTF64X4 $0x01, Z2, Y4
+	VADDPD        Y4, Y2, Y2
+	VEXTRACTF64X2 $0x01, Y2, X4
+	VADDPD        X4, X2, X2
+	VUNPCKHPD     X2, X2, X4
+	VADDSD        X4, X2, X2
+	VMOVSD        X2, 8(AX)
+	ADDQ          $0x00004000, DX
+	ADDQ          $0x00000010, AX
+	SUBQ          $0x02, CX
+	SUBQ          $0x00002000, BX
+	JMP           pair6
+
+single7:
+	CMPQ CX, $0x01
+	JB   done11
+
+loop10:
 	MOVL    $0x00001000, SI
 	CMPQ    BX, SI
 	CMOVQCS BX, SI
@@ -91,9 +141,9 @@ loop6:
 	VPXORQ  Z0, Z0, Z0
 	VPXORQ  Z1, Z1, Z1
 	CMPQ    SI, $0x10
-	JB      done9
+	JB      done13
 
-loop8:
+loop12:
 	VCVTPS2PD   (DX), Z2
 	VCVTPS2PD   32(DX), Z3
 	VFMADD231PD Z2, Z2, Z0
@@ -101,11 +151,11 @@ loop8:
 	ADDQ        $0x00000040, DX
 	SUBQ        $0x10, SI
 	CMPQ        SI, $0x10
-	JAE         loop8
+	JAE         loop12
 
-done9:
+done13:
 	TESTQ       SI, SI
-	JZ          whole10
+	JZ          whole14
 	MOVQ        $-1, DI
 	BZHIQ       SI, DI, DI
 	KMOVW       DI, K1
@@ -118,7 +168,7 @@ done9:
 	VFMADD231PD Z3, Z3, Z1
 	LEAQ        (DX)(SI*4), DX
 
-whole10:
+whole14:
 	VADDPD        Z1, Z0, Z0
 	VEXTRACTF64X4 $0x01, Z0, Y2
 	VADDPD        Y2, Y0, Y0
@@ -130,9 +180,9 @@ whole10:
 	ADDQ          $0x00000008, AX
 	SUBQ          $0x01, CX
 	CMPQ          CX, $0x01
-	JAE           loop6
+	JAE           loop10
 
-done7:
+done11:
 	VZEROUPPER
 	RET
 
@@ -144,10 +194,76 @@ TEXT ·SumSquaresBF16AVX512(SB), $0-48
 	MOVQ         x_base+24(FP), DX
 	MOVQ         x_len+32(FP), BX
 	VPBROADCASTD word_ffff0000<>+0(SB), Z2
-	CMPQ         CX, $0x01
-	JB           done12
 
-loop11:
+pair15:
+	CMPQ   BX, $0x00002000
+	JB     single16
+	MOVL   $0x00001000, SI
+	VPXORQ Z0, Z0, Z0
+	VPXORQ Z1, Z1, Z1
+	VPXORQ Z3, Z3, Z3
+	VPXORQ Z4, Z4, Z4
+	CMPQ   SI, $0x10
+	JB     done18
+
+loop17:
+	VPSLLD      $0x10, (DX), Y5
+	VPANDD      (DX), Y2, Y6
+	VCVTPS2PD   Y5, Z5
+	VCVTPS2PD   Y6, Z6
+	VFMADD231PD Z5, Z5, Z0
+	VFMADD231PD Z6, Z6, Z1
+	VPSLLD      $0x10, 8192(DX), Y5
+	VPANDD      8192(DX), Y2, Y6
+	VCVTPS2PD   Y5, Z5
+	VCVTPS2PD   Y6, Z6
+	VFMADD231PD Z5, Z5, Z3
+	VFMADD231PD Z6, Z6, Z4
+	ADDQ        $0x00000020, DX
+	SUBQ        $0x10, SI
+	CMPQ        SI, $0x10
+	JAE         loop17
+
+done18:
+	VEXTRACTF64X4 $0x01, Z0, Y5
+	VADDPD        Y5, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X5
+	VADDPD        X5, X0, X0
+	VUNPCKHPD     X0, X0, X5
+	VADDSD        X5, X0, X0
+	VEXTRACTF64X4 $0x01, Z1, Y5
+	VADDPD        Y5, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X5
+	VADDPD        X5, X1, X1
+	VUNPCKHPD     X1, X1, X5
+	VADDSD        X5, X1, X1
+	VADDSD        X1, X0, X0
+	VMOVSD        X0, (AX)
+	VEXTRACTF64X4 $0x01, Z3, Y5
+	VADDPD        Y5, Y3, Y3
+	VEXTRACTF64X2 $0x01, Y3, X5
+	VADDPD        X5, X3, X3
+	VUNPCKHPD     X3, X3, X5
+	VADDSD        X5, X3, X3
+	VEXTRACTF64X4 $0x01, Z4, Y5
+	VADDPD        Y5, Y4, Y4
+	VEXTRACTF64X2 $0x01, Y4, X5
+	VADDPD        X5, X4, X4
+	VUNPCKHPD     X4, X4, X5
+	VADDSD        X5, X4, X4
+	VADDSD        X4, X3, X3
+	VMOVSD        X3, 8(AX)
+	ADDQ          $0x00002000, DX
+	ADDQ          $0x00000010, AX
+	SUBQ          $0x02, CX
+	SUBQ          $0x00002000, BX
+	JMP           pair15
+
+single16:
+	CMPQ CX, $0x01
+	JB   done20
+
+loop19:
 	MOVL    $0x00001000, SI
 	CMPQ    BX, SI
 	CMOVQCS BX, SI
@@ -155,9 +271,9 @@ loop11:
 	VPXORQ  Z0, Z0, Z0
 	VPXORQ  Z1, Z1, Z1
 	CMPQ    SI, $0x10
-	JB      done14
+	JB      done22
 
-loop13:
+loop21:
 	VPSLLD      $0x10, (DX), Y3
 	VPANDD      (DX), Y2, Y4
 	VCVTPS2PD   Y3, Z3
@@ -167,11 +283,11 @@ loop13:
 	ADDQ        $0x00000020, DX
 	SUBQ        $0x10, SI
 	CMPQ        SI, $0x10
-	JAE         loop13
+	JAE         loop21
 
-done14:
+done22:
 	TESTQ       SI, SI
-	JZ          whole15
+	JZ          whole23
 	MOVQ        $-1, DI
 	BZHIQ       SI, DI, DI
 	KMOVW       DI, K1
@@ -184,7 +300,7 @@ done14:
 	VFMADD231PD Z4, Z4, Z1
 	LEAQ        (DX)(SI*2), DX
 
-whole15:
+whole23:
 	VEXTRACTF64X4 $0x01, Z0, Y3
 	VADDPD        Y3, Y0, Y0
 	VEXTRACTF64X2 $0x01, Y0, X3
@@ -202,9 +318,9 @@ whole15:
 	ADDQ          $0x00000008, AX
 	SUBQ          $0x01, CX
 	CMPQ          CX, $0x01
-	JAE           loop11
+	JAE           loop19
 
-done12:
+done20:
 	VZEROUPPER
 	RET
 
@@ -219,10 +335,66 @@ TEXT ·SumProductsAVX512(SB), $0-72
 	MOVQ x_base+24(FP), DX
 	MOVQ x_len+32(FP), BX
 	MOVQ y_base+48(FP), SI
-	CMPQ CX, $0x01
-	JB   done17
 
-loop16:
+pair24:
+	CMPQ   BX, $0x00002000
+	JB     single25
+	MOVL   $0x00001000, DI
+	VPXORQ Z0, Z0, Z0
+	VPXORQ Z1, Z1, Z1
+	VPXORQ Z2, Z2, Z2
+	VPXORQ Z3, Z3, Z3
+	CMPQ   DI, $0x10
+	JB     done27
+
+loop26:
+	VCVTPS2PD   (DX), Z4
+	VCVTPS2PD   32(DX), Z5
+	VCVTPS2PD   (SI), Z6
+	VCVTPS2PD   32(SI), Z7
+	VFMADD231PD Z6, Z4, Z0
+	VFMADD231PD Z7, Z5, Z1
+	VCVTPS2PD   16384(DX), Z4
+	VCVTPS2PD   16416(DX), Z5
+	VCVTPS2PD   16384(SI), Z6
+	VCVTPS2PD   16416(SI), Z7
+	VFMADD231PD Z6, Z4, Z2
+	VFMADD231PD Z7, Z5, Z3
+	ADDQ        $0x00000040, DX
+	ADDQ        $0x00000040, SI
+	SUBQ        $0x10, DI
+	CMPQ        DI, $0x10
+	JAE         loop26
+
+done27:
+	VADDPD        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPD        Y4, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X4
+	VADDPD        X4, X0, X0
+	VUNPCKHPD     X0, X0, X4
+	VADDSD        X4, X0, X0
+	VMOVSD        X0, (AX)
+	VADDPD        Z3, Z2, Z2
+	VEXTRACTF64X4 $0x01, Z2, Y4
+	VADDPD        Y4, Y2, Y2
+	VEXTRACTF64X2 $0x01, Y2, X4
+	VADDPD        X4, X2, X2
+	VUNPCKHPD     X2, X2, X4
+	VADDSD        X4, X2, X2
+	VMOVSD        X2, 8(AX)
+	ADDQ          $0x00004000, DX
+	ADDQ          $0x00004000, SI
+	ADDQ          $0x00000010, AX
+	SUBQ          $0x02, CX
+	SUBQ          $0x00002000, BX
+	JMP           pair24
+
+single25:
+	CMPQ CX, $0x01
+	JB   done29
+
+loop28:
 	MOVL    $0x00001000, DI
 	CMPQ    BX, DI
 	CMOVQCS BX, DI
@@ -230,9 +402,9 @@ loop16:
 	VPXORQ  Z0, Z0, Z0
 	VPXORQ  Z1, Z1, Z1
 	CMPQ    DI, $0x10
-	JB      done19
+	JB      done31
 
-loop18:
+loop30:
 	VCVTPS2PD   (DX), Z2
 	VCVTPS2PD   32(DX), Z3
 	VCVTPS2PD   (SI), Z4
@@ -243,11 +415,11 @@ loop18:
 	ADDQ        $0x00000040, SI
 	SUBQ        $0x10, DI
 	CMPQ        DI, $0x10
-	JAE         loop18
+	JAE         loop30
 
-done19:
+done31:
 	TESTQ       DI, DI
-	JZ          whole20
+	JZ          whole32
 	MOVQ        $-1, R8
 	BZHIQ       DI, R8, R8
 	KMOVW       R8, K1
@@ -266,7 +438,7 @@ done19:
 	LEAQ        (DX)(DI*4), DX
 	LEAQ        (SI)(DI*4), SI
 
-whole20:
+whole32:
 	VADDPD        Z1, Z0, Z0
 	VEXTRACTF64X4 $0x01, Z0, Y2
 	VADDPD        Y2, Y0, Y0
@@ -278,9 +450,9 @@ whole20:
 	ADDQ          $0x00000008, AX
 	SUBQ          $0x01, CX
 	CMPQ          CX, $0x01
-	JAE           loop16
+	JAE           loop28
 
-done17:
+done29:
 	VZEROUPPER
 	RET
 
@@ -291,9 +463,9 @@ TEXT ·ScaleAVX512(SB), $0-28
 	MOVQ         x_len+8(FP), CX
 	VBROADCASTSS factor+24(FP), Z0
 	CMPQ         CX, $0x40
-	JB           done22
+	JB           done34
 
-loop21:
+loop33:
 	VMOVUPS (AX), Z1
 	VMULPS  Z0, Z1, Z1
 	VMOVUPS Z1, (AX)
@@ -309,24 +481,24 @@ loop21:
 	ADDQ    $0x00000100, AX
 	SUBQ    $0x40, CX
 	CMPQ    CX, $0x40
-	JAE     loop21
+	JAE     loop33
 
-done22:
+done34:
 	CMPQ CX, $0x10
-	JB   done24
+	JB   done36
 
-loop23:
+loop35:
 	VMOVUPS (AX), Z1
 	VMULPS  Z0, Z1, Z1
 	VMOVUPS Z1, (AX)
 	ADDQ    $0x00000040, AX
 	SUBQ    $0x10, CX
 	CMPQ    CX, $0x10
-	JAE     loop23
+	JAE     loop35
 
-done24:
+done36:
 	TESTQ     CX, CX
-	JZ        done25
+	JZ        done37
 	MOVQ      $-1, DX
 	BZHIQ     CX, DX, DX
 	KMOVW     DX, K1
@@ -334,7 +506,7 @@ done24:
 	VMULPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (AX)
 
-done25:
+done37:
 	VZEROUPPER
 	RET
 
@@ -351,9 +523,9 @@ TEXT ·ScaleBF16AVX512(SB), $0-28
 	VPBROADCASTD word_1<>+0(SB), Z3
 	VPBROADCASTD word_400000<>+0(SB), Z4
 	CMPQ         CX, $0x40
-	JB           done27
+	JB           done39
 
-loop26:
+loop38:
 	VPMOVZXWD (AX), Z5
 	VPSLLD    $0x10, Z5, Z5
 	VPMOVZXWD 32(AX), Z6
@@ -401,13 +573,13 @@ loop26:
 	ADDQ      $0x00000080, AX
 	SUBQ      $0x40, CX
 	CMPQ      CX, $0x40
-	JAE       loop26
+	JAE       loop38
 
-done27:
+done39:
 	CMPQ CX, $0x20
-	JB   done29
+	JB   done41
 
-loop28:
+loop40:
 	VPMOVZXWD (AX), Z5
 	VPSLLD    $0x10, Z5, Z5
 	VPMOVZXWD 32(AX), Z6
@@ -433,11 +605,11 @@ loop28:
 	ADDQ      $0x00000040, AX
 	SUBQ      $0x20, CX
 	CMPQ      CX, $0x20
-	JAE       loop28
+	JAE       loop40
 
-done29:
+done41:
 	TESTQ       CX, CX
-	JZ          done30
+	JZ          done42
 	MOVQ        $-1, DX
 	BZHIQ       CX, DX, DX
 	KMOVD       DX, K2
@@ -467,7 +639,7 @@ done29:
 	VPERMW      Z0, Z1, Z0
 	VMOVDQU16   Z0, K2, (AX)
 
-done30:
+done42:
 	VZEROUPPER
 	RET
 

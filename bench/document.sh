@@ -8,6 +8,7 @@ trap 'rm -rf "$work"' EXIT
 
 go build -o "$work/lowbit" ./cmd/lowbit
 "$work/lowbit" bench --json >"$work/lowbit.json"
+go test ./optim -run '^$' -bench . >"$work/steps.txt"
 peers=()
 if [ -n "${PYTHON:-}" ]; then
 	for threads in $(printf "1\n%s\n" "$(nproc)" | sort -nu); do
@@ -19,6 +20,6 @@ if [ -n "${PYTHON:-}" ]; then
 		done
 	done
 fi
-go run ./internal/benchdoc "$work/lowbit.json" "${peers[@]}" >"$work/benchmarks.md"
+go run ./internal/benchdoc -steps "$work/steps.txt" "$work/lowbit.json" "${peers[@]}" >"$work/benchmarks.md"
 mkdir -p docs
 mv "$work/benchmarks.md" docs/benchmarks.md

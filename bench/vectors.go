@@ -2,6 +2,7 @@ package bench
 
 import (
 	"slices"
+	"sync"
 
 	"github.com/lowbit-go/lowbit/codebook"
 	"github.com/lowbit-go/lowbit/internal/roofs"
@@ -126,6 +127,8 @@ var adamWLoads = slices.Concat(
 	adamW(kernels.OpAdamW4bit, coded(codebook.DE4()), coded(codebook.Linear4())),
 	adamW(kernels.OpAdamWFactored, coded(codebook.DE4()), factored))
 
+var adamWPieces = sync.Pool{New: func() any { return new(kernels.AdamWTensors) }}
+
 func adamW(ops kernels.AdamWOps, m, v storage) (list []Load) {
 	for i, op := range ops {
 		list = append(list, vectorLoads(func(_ *kernels.Op[kernels.AdamWFunc], n int) vectors[kernels.AdamWFunc] {
@@ -134,7 +137,12 @@ func adamW(ops kernels.AdamWOps, m, v storage) (list []Load) {
 			}
 			s := kernels.AdamWHyper{LR: 1e-3, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.1, Step: 10, GradScale: 1}.Scalars()
 			arrays := roofs.Arrays{Read: bases{floatsBase(t.Gradients)}, InPlace: append(bases{floatsBase(t.Weights)}, momentBases(t.M, t.V)...)}
-			return momentVectors(pairs[i].weights, t.M, t.V, arrays, func(step kernels.AdamWFunc, lo, hi int) { step(t.Slice(lo, hi), &s) })
+			return momentVectors(pairs[i].weights, t.M, t.V, arrays, func(step kernels.AdamWFunc, lo, hi int) {
+				piece := adamWPieces.Get().(*kernels.AdamWTensors)
+				*piece = t.Slice(lo, hi)
+				step(piece, &s)
+				adamWPieces.Put(piece)
+			})
 		}, op)...)
 	}
 	return list

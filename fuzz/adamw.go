@@ -157,7 +157,7 @@ func (in *input) coded(name string, n int, m *kernels.Moment, values func(string
 func (a *adamWInput) run(step kernels.AdamWFunc, mem memory) (o output) {
 	t := a.placed(mem)
 	scalars := a.scalars
-	counts := step(t, &scalars)
+	counts := step(&t, &scalars)
 	o.weights(t.Weights, t.Low)
 	o.floats("gradients", t.Gradients)
 	o.moment("m", t.M)

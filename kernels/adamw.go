@@ -2,12 +2,13 @@ package kernels
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/lowbit-go/lowbit/kernels/reference"
 )
 
 // AdamWFunc is the signature of the adamw rows.
-type AdamWFunc func(t AdamWTensors, s *AdamWScalars) Counts
+type AdamWFunc func(t *AdamWTensors, s *AdamWScalars) Counts
 
 // AdamWOps are the rows of one storage of the moments: one for each pair of formats of
 // the weights and the gradients.
@@ -40,10 +41,12 @@ func declareAdamW(name, storage string, moments []float64, fast [len(adamWPairs)
 	for i, pair := range adamWPairs {
 		streams := Streams{Read: []float64{pair.gradient}, InPlace: append([]float64{pair.weight}, moments...)}
 		op := Op[AdamWFunc]{Name: name, Variant: storage + pair.name, Streams: streams}
-		ops[i] = declare(op, reference.AdamW, fast[i])
+		ops[i] = declare(op, referenceAdamW, fast[i])
 	}
 	return ops
 }
+
+func referenceAdamW(t *AdamWTensors, s *AdamWScalars) Counts { return reference.AdamW(*t, s) }
 
 func (p adamWPair) of(weights, gradients Floats) bool {
 	return p.weights == (weights.BF16 != nil) && p.gradients == (gradients.BF16 != nil)
@@ -92,12 +95,31 @@ func AdamW(t *AdamWTensors, s *AdamWScalars, limit ...Threads) (Counts, error) {
 	if err := checkAdamW(t); err != nil {
 		return Counts{}, err
 	}
+	if n := t.Weights.Len(); 0 < n && n <= smallAdamW {
+		return stepSmall(t, s), nil
+	}
 	align := randomGroup
 	if t.M.Quantized() {
 		align = pieceAlign(t.M.Format)
 	}
 	return adamWSplit.run(adamWArgs{*t, *s, OpAdamW(t).run}, t.Weights.Len(), align, limit), nil
 }
+
+// smallAdamW is a number of elements that are stepped without splitting them, which takes
+// longer than the step of a few.
+const smallAdamW = 2048
+
+// stepSmall works on a copy, so that the caller's need not be on the heap.
+func stepSmall(t *AdamWTensors, s *AdamWScalars) Counts {
+	args := adamWSmall.Get().(*adamWArgs)
+	args.tensors, args.scalars = *t, *s
+	counts := OpAdamW(t).run(&args.tensors, &args.scalars)
+	args.tensors = AdamWTensors{} // the pool keeps nobody's slices alive
+	adamWSmall.Put(args)
+	return counts
+}
+
+var adamWSmall = sync.Pool{New: func() any { return new(adamWArgs) }}
 
 // randomGroup is the number of elements whose random bits are drawn together.
 const randomGroup = 8
@@ -109,8 +131,15 @@ type adamWArgs struct {
 }
 
 var adamWSplit = split(func(a *adamWArgs, lo, hi int) Counts {
-	return a.run(a.tensors.Slice(lo, hi), &a.scalars)
+	piece := adamWPieces.Get().(*AdamWTensors)
+	*piece = a.tensors.Slice(lo, hi)
+	counts := a.run(piece, &a.scalars)
+	*piece = AdamWTensors{} // the pool keeps nobody's slices alive
+	adamWPieces.Put(piece)
+	return counts
 })
+
+var adamWPieces = sync.Pool{New: func() any { return new(AdamWTensors) }}
 
 func checkAdamW(t *AdamWTensors) error {
 	const op = "adamw"

@@ -43,6 +43,7 @@ type adamWPiece struct{ first, last, lo, hi int }
 type adamWWorker struct {
 	kind    *adamWKind
 	tensors AdamWTensors
+	part    AdamWTensors
 	counts  Counts
 }
 
@@ -53,6 +54,9 @@ func (c *AdamWCalls) Len() int { return len(c.calls) }
 func (c *AdamWCalls) Clear() {
 	clear(c.calls)
 	c.calls, c.pieces = c.calls[:0], c.pieces[:0]
+	for _, w := range c.workers {
+		*w = adamWWorker{}
+	}
 }
 
 // Add checks a parameter as AdamW does, and makes it one of those that Run steps, by what s
@@ -171,9 +175,10 @@ func (c *AdamWCalls) Do(worker, piece int) {
 		}
 		call.fill(&w.tensors)
 		if p.hi > 0 {
-			w.counts.Add(call.kind.run(w.tensors.Slice(p.lo, p.hi), call.scalars))
+			w.part = w.tensors.Slice(p.lo, p.hi)
+			w.counts.Add(call.kind.run(&w.part, call.scalars))
 		} else {
-			w.counts.Add(call.kind.run(w.tensors, call.scalars))
+			w.counts.Add(call.kind.run(&w.tensors, call.scalars))
 		}
 	}
 }

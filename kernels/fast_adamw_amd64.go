@@ -3,9 +3,13 @@
 package kernels
 
 import (
+	"math"
+	"sync"
 	"unsafe"
 
 	"github.com/lowbit-go/lowbit/amd64"
+	"github.com/lowbit-go/lowbit/codebook"
+	"github.com/lowbit-go/lowbit/internal/cpufeature"
 	"github.com/lowbit-go/lowbit/internal/race"
 	"github.com/lowbit-go/lowbit/kernels/reference"
 )
@@ -25,10 +29,10 @@ var (
 		adamWElements(amd64.AdamWBF16WF32GBF16AVX2, amd64.AdamWBF16WF32GBF16AVX512),
 	}
 	adamW8bit = [len(adamWPairs)][]Impl[AdamWFunc]{
-		adamWBlocks(amd64.AdamW8bitWF32GF32AVX2),
-		adamWBlocks(amd64.AdamW8bitWBF16GBF16AVX2),
-		adamWBlocks(amd64.AdamW8bitWBF16GF32AVX2),
-		adamWBlocks(amd64.AdamW8bitWF32GBF16AVX2),
+		adamWBlocks(amd64.AdamW8bitWF32GF32AVX2, amd64.AdamW8bitWF32GF32AVX512VBMI),
+		adamWBlocks(amd64.AdamW8bitWBF16GBF16AVX2, amd64.AdamW8bitWBF16GBF16AVX512VBMI),
+		adamWBlocks(amd64.AdamW8bitWBF16GF32AVX2, amd64.AdamW8bitWBF16GF32AVX512VBMI),
+		adamWBlocks(amd64.AdamW8bitWF32GBF16AVX2, amd64.AdamW8bitWF32GBF16AVX512VBMI),
 	}
 )
 
@@ -66,6 +70,9 @@ type (
 	blocksStep[W, G number]      func(w []W, g []G, mCodes, vCodes []uint8, mScales, vScales []float32, block int,
 		mTable, vTable *[256]float32, mCells, vCells []uint32, mDivisor, vDivisor float32, s *[11]float32,
 		nesterov, skip bool, scratch *[6192]float32, counts *[3]int64)
+	dynamicBlocksStep[W, G number] func(w []W, g []G, mCodes, vCodes []uint8, mScales, vScales []float32, block int,
+		planes *[1536]uint8, mThresholds, vThresholds *[255]float32, mDivisor, vDivisor float32, s *[11]float32,
+		nesterov, skip bool, scratch *[6192]float32, counts *[3]int64)
 )
 
 func adamWElements[W, G, M number](forAVX2, forAVX512 elementsStep[W, G, M]) []Impl[AdamWFunc] {
@@ -73,14 +80,14 @@ func adamWElements[W, G, M number](forAVX2, forAVX512 elementsStep[W, G, M]) []I
 }
 
 func (step elementsStep[W, G, M]) with(parts *adamWParts) AdamWFunc {
-	return func(t AdamWTensors, s *AdamWScalars) Counts {
+	return func(t *AdamWTensors, s *AdamWScalars) Counts {
 		switch {
 		case !parts.takes(s):
-			return reference.AdamW(t, s)
-		case !plainAdamW(&t, s):
+			return reference.AdamW(*t, s)
+		case !plainAdamW(t, s):
 			return parts.step(t, s)
 		}
-		return step.run(&t, s)
+		return step.run(t, s)
 	}
 }
 
@@ -99,37 +106,77 @@ func (step elementsStep[W, G, M]) run(t *AdamWTensors, s *AdamWScalars) Counts {
 
 const adamWLargestBlock = 2048
 
-func adamWBlocks[W, G number](forAVX2 blocksStep[W, G]) []Impl[AdamWFunc] {
-	return avx2[AdamWFunc](forAVX2.with(&adamWAVX2))
+func adamWBlocks[W, G number](forAVX2 blocksStep[W, G], forAVX512 dynamicBlocksStep[W, G]) []Impl[AdamWFunc] {
+	return avx512[AdamWFunc]("avx512vbmi", cpufeature.VBMI|cpufeature.AVX2|cpufeature.FMA, adamWAVX512VBMI.blocks(forAVX512.run, dynamicMoments),
+		avx2[AdamWFunc](adamWAVX2.blocks(forAVX2.run, momentsInCells)))
 }
 
-func (step blocksStep[W, G]) with(parts *adamWParts) AdamWFunc {
-	return func(t AdamWTensors, s *AdamWScalars) Counts {
+// blocks is the step of 8-bit codes, fused where that takes the moments' codebooks.
+func (p *adamWParts) blocks(fused func(*AdamWTensors, *AdamWScalars, *adamWScratch), takes func(m, v *codebook.Codebook) bool) AdamWFunc {
+	return func(t *AdamWTensors, s *AdamWScalars) Counts {
+		m, v := &t.M.Format, &t.V.Format
 		switch {
-		case t.M.Format.Block > adamWLargestBlock:
-			return reference.AdamW(t, s)
-		case !plainAdamW(&t, s) || t.M.Format.Codebook.Cells() == nil || t.V.Format.Codebook.Cells() == nil:
-			return parts.step(t, s)
+		case !p.takes(s) || m.Block > adamWLargestBlock:
+			return reference.AdamW(*t, s)
+		case !plainAdamW(t, s) || !takes(m.Codebook, v.Codebook):
+			return p.step(t, s)
+		}
+		w, g := &t.Weights, &t.Gradients
+		race.Write(w.F32)
+		race.Write(w.BF16)
+		race.Read(g.F32)
+		race.Read(g.BF16)
+		for _, moment := range []*Moment{&t.M, &t.V} {
+			race.Write(moment.Codes)
+			race.Write(moment.Scales)
 		}
 		work := adamWWork.Get().(*adamWScratch)
-		c := step.run(&t, s, work)
+		work.counts = [3]int64{}
+		fused(t, s, work)
+		counts := work.counts
 		adamWWork.Put(work)
-		return c
+		return Counts{NonFinite: counts[0], SkippedElements: counts[1], SkippedBlocks: counts[2]}
 	}
 }
 
-func (step blocksStep[W, G]) run(t *AdamWTensors, s *AdamWScalars, work *adamWScratch) Counts {
-	m, v, w, g := &t.M, &t.V, view[W](t.Weights), view[G](t.Gradients)
-	race.Write(w)
-	race.Read(g)
-	race.Write(m.Codes)
-	race.Write(v.Codes)
-	race.Write(m.Scales)
-	race.Write(v.Scales)
-	work.counts = [3]int64{}
-	step(w, g, m.Codes, v.Codes, m.Scales, v.Scales, m.Format.Block,
+func momentsInCells(m, v *codebook.Codebook) bool { return m.Cells() != nil && v.Cells() != nil }
+
+func dynamicMoments(m, v *codebook.Codebook) bool {
+	return m == codebook.Dynamic8() && v == codebook.Dynamic8Unsigned()
+}
+
+func (step blocksStep[W, G]) run(t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
+	m, v := &t.M, &t.V
+	step(view[W](t.Weights), view[G](t.Gradients), m.Codes, v.Codes, m.Scales, v.Scales, m.Format.Block,
 		m.Format.Codebook.Table(), v.Format.Codebook.Table(), m.Format.Codebook.Cells(), v.Format.Codebook.Cells(),
 		m.Format.ScaleDivisor(), v.Format.ScaleDivisor(), adamWScalars(s),
 		s.Nesterov, s.SkipNonFinite, &work.numbers, &work.counts)
-	return Counts{NonFinite: work.counts[0], SkippedElements: work.counts[1], SkippedBlocks: work.counts[2]}
 }
+
+func (step dynamicBlocksStep[W, G]) run(t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
+	m, v := &t.M, &t.V
+	step(view[W](t.Weights), view[G](t.Gradients), m.Codes, v.Codes, m.Scales, v.Scales, m.Format.Block,
+		dynamicPlanes(), m.Format.Codebook.Thresholds(), v.Format.Codebook.Thresholds(),
+		m.Format.ScaleDivisor(), v.Format.ScaleDivisor(), adamWScalars(s),
+		s.Nesterov, s.SkipNonFinite, &work.numbers, &work.counts)
+}
+
+// dynamicPlanes are the bytes of the dynamic codebooks' values as assembly looks them up.
+var dynamicPlanes = sync.OnceValue(func() *[1536]uint8 {
+	planes, at := new([1536]uint8), 0
+	plane := func(values []float32, shift int) {
+		for _, x := range values {
+			planes[at] = uint8(math.Float32bits(x) >> shift)
+			at++
+		}
+	}
+	m, v := codebook.Dynamic8().Table(), codebook.Dynamic8Unsigned().Table()
+	for shift := 0; shift < 32; shift += 8 {
+		plane(m[255:], shift)
+		plane(m[128:255], shift)
+	}
+	for shift := 0; shift < 32; shift += 8 {
+		plane(v[:], shift)
+	}
+	return planes
+})

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/lowbit-go/lowbit/amd64"
+	"github.com/lowbit-go/lowbit/codebook"
 	"github.com/lowbit-go/lowbit/internal/race"
 	"github.com/lowbit-go/lowbit/kernels/reference"
 )
@@ -38,8 +39,25 @@ var adamWAVX2 = adamWParts{
 var adamWAVX512 = adamWParts{
 	reciprocal: true, elements: amd64.AdamWF32WF32GF32AVX512, optax: amd64.AdamWOptaxAVX512,
 	widen: widenAVX512, round: roundAVX512, stochastic: stochasticAVX512, join: amd64.JoinAVX512, split: amd64.SplitAVX512,
-	dequantize8: dequantizeAVX2, dequantize4: dequantize4AVX2, quantize8: quantizeAVX2, quantize4: quantize4AVX2,
+	dequantize4: dequantize4AVX512, quantize4: quantize4AVX512,
 	product: amd64.ProductAVX512,
+}
+
+// adamWAVX512VBMI is for 8-bit codes; those of tables that are not the dynamic maps' are found by AVX2.
+var adamWAVX512VBMI = adamWParts{
+	reciprocal: true, elements: amd64.AdamWF32WF32GF32AVX512, optax: amd64.AdamWOptaxAVX512,
+	widen: widenAVX512, round: roundAVX512, stochastic: stochasticAVX512, join: amd64.JoinAVX512, split: amd64.SplitAVX512,
+	dequantize8: dequantizeAVX512, quantize8: quantize8AVX512,
+}
+
+func quantize8AVX512(codes []uint8, scales, x []float32, f Format) (poisoned int) {
+	switch f.Codebook {
+	case codebook.Dynamic8():
+		return dynamicQuantize(amd64.QuantizeDynamic8AVX512).run(codes, scales, x, f)
+	case codebook.Dynamic8Unsigned():
+		return dynamicQuantize(amd64.QuantizeDynamic8UnsignedAVX512).run(codes, scales, x, f)
+	}
+	return quantizeAVX2(codes, scales, x, f)
 }
 
 // takes tells whether the step's numbers are such as its assembly is for: a reciprocal is
@@ -54,31 +72,33 @@ type adamWScratch struct {
 	numbers    [6192]float32
 	counts     [3]int64
 	w, g, m, v [adamWLargestBlock]float32 // of a part
+	part, wide AdamWTensors
 	scalars    AdamWScalars
 }
 
 var adamWWork = sync.Pool{New: func() any { return new(adamWScratch) }}
 
 // nibbles is the step of 4-bit codes.
-func (p *adamWParts) nibbles(t AdamWTensors, s *AdamWScalars) Counts {
+func (p *adamWParts) nibbles(t *AdamWTensors, s *AdamWScalars) Counts {
 	if f := t.M.Format; !p.takes(s) || f.Block > adamWLargestBlock || !wholeBytes(f, t.Weights.Len()) {
-		return reference.AdamW(t, s)
+		return reference.AdamW(*t, s)
 	}
 	return p.step(t, s)
 }
 
 const adamWPart = 1024
 
-func (p *adamWParts) step(t AdamWTensors, s *AdamWScalars) (c Counts) {
+func (p *adamWParts) step(t *AdamWTensors, s *AdamWScalars) (c Counts) {
 	size := adamWPart
 	if block := t.M.Format.Block; t.M.Quantized() {
 		size = max(adamWPart/block, 1) * block
 	}
 	work := adamWWork.Get().(*adamWScratch)
 	for lo := 0; lo < t.Weights.Len(); lo += size {
-		part := t.Slice(lo, lo+min(size, t.Weights.Len()-lo))
-		c.Add(p.stepPart(&part, s, work))
+		work.part = t.Slice(lo, lo+min(size, t.Weights.Len()-lo))
+		c.Add(p.stepPart(&work.part, s, work))
 	}
+	work.part, work.wide = AdamWTensors{}, AdamWTensors{} // the pool keeps nobody's slices alive
 	adamWWork.Put(work)
 	return c
 }
@@ -86,7 +106,8 @@ func (p *adamWParts) step(t AdamWTensors, s *AdamWScalars) (c Counts) {
 // stepPart leaves to the reference what is not finite, if that is to be skipped or coded.
 func (p *adamWParts) stepPart(t *AdamWTensors, s *AdamWScalars, work *adamWScratch) (c Counts) {
 	n := t.Weights.Len()
-	wide := AdamWTensors{Weights: Floats{F32: work.w[:n]}, Gradients: t.Gradients}
+	wide := &work.wide
+	*wide = AdamWTensors{Weights: Floats{F32: work.w[:n]}, Gradients: t.Gradients}
 	wide.M.F32, wide.V.F32 = work.m[:n], work.v[:n]
 	p.loadWeights(wide.Weights.F32, t)
 	if t.Gradients.BF16 != nil {
@@ -100,7 +121,7 @@ func (p *adamWParts) stepPart(t *AdamWTensors, s *AdamWScalars, work *adamWScrat
 	if t.V.Factored() {
 		work.scalars.Beta2, work.scalars.OneMinusBeta2 = 1, 0 // v is new already
 	}
-	c.NonFinite = p.stepWide(&wide, &work.scalars)
+	c.NonFinite = p.stepWide(wide, &work.scalars)
 	if c.NonFinite > 0 && (s.SkipNonFinite || t.M.Quantized()) {
 		return reference.AdamW(*t, s)
 	}

@@ -93,21 +93,12 @@ func MuonDirection(dst []float32, t *MuonTensors, s *MuonScalars, limit ...Threa
 // MuonUpdate stores the new momentum and updates the weights by t.Update, the
 // orthogonalised direction of the same gradient, in one pass.
 func MuonUpdate(t *MuonTensors, s *MuonScalars, limit ...Threads) error {
-	const op = "muon_update"
 	n := t.Weights.Len()
-	if err := checkWeights(op, t.Weights, t.Low); err != nil {
-		return err
-	}
-	if err := checkMomentum(op, t, n); err != nil {
+	if err := CheckMuon(t); err != nil {
 		return err
 	}
 	if len(t.Update) != n {
-		return lengthError(op, "update", len(t.Update), n, "as the weights")
-	}
-	if err := disjoint(op, floatsSpan("weights", t.Weights), spanOf("low", t.Low), spanOf("update", t.Update),
-		floatsSpan("gradients", t.Gradients), floatsSpan("momentum", t.Momentum.Floats),
-		spanOf("momentum codes", t.Momentum.Codes), spanOf("momentum scales", t.Momentum.Scales)); err != nil {
-		return err
+		return lengthError("muon_update", "update", len(t.Update), n, "as the weights")
 	}
 	for i, pair := range adamWPairs {
 		if pair.of(t.Weights, t.Gradients) {
@@ -120,6 +111,20 @@ func MuonUpdate(t *MuonTensors, s *MuonScalars, limit ...Threads) error {
 		}
 	}
 	return nil
+}
+
+// CheckMuon is the error that MuonUpdate has of these tensors without their update, if any.
+func CheckMuon(t *MuonTensors) error {
+	const op = "muon_update"
+	if err := checkWeights(op, t.Weights, t.Low); err != nil {
+		return err
+	}
+	if err := checkMomentum(op, t, t.Weights.Len()); err != nil {
+		return err
+	}
+	return disjoint(op, floatsSpan("weights", t.Weights), spanOf("low", t.Low), spanOf("update", t.Update),
+		floatsSpan("gradients", t.Gradients), floatsSpan("momentum", t.Momentum.Floats),
+		spanOf("momentum codes", t.Momentum.Codes), spanOf("momentum scales", t.Momentum.Scales))
 }
 
 func checkMomentum(op string, t *MuonTensors, n int) error {

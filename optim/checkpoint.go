@@ -114,10 +114,10 @@ func (o *Optimizer) load(f *tensorfile.File) (map[string]string, error) {
 	if err := readPieces(f, loaded.pieces(weights), cursor{disk: loaded.disk, write: true}); err != nil {
 		return nil, err
 	}
+	o.engine.begin() // the last step cannot be taken again
 	if o.disk != nil {
 		o.disk.takeFile(loaded.disk)
 	}
-	o.engine.begin() // the last step cannot be taken again
 	for i, p := range params {
 		p.step, p.hasSums = saved.Parameters[i].Step, false
 		if o.disk == nil {

@@ -201,8 +201,8 @@ func (d *offload) step(o *Optimizer, r *StepResult) (taken bool, err error) {
 	d.changed <- nil
 	d.running.Wait()
 	d.stop.Store(false)
-	o.engine.begin() // which forgets the windows, too
 	if d.windowsWereReplaced {
+		o.engine.begin()
 		d.forgetWindows()
 	}
 	return err == nil, errors.Join(err, d.trouble())
@@ -279,10 +279,9 @@ func (d *offload) forgetWindows() {
 	d.windowsWereReplaced = false
 	w := <-d.free
 	for _, b := range d.batches {
-		if b.kept != nil {
-			continue
+		if b.kept == nil {
+			w.hold(b)
 		}
-		w.hold(b)
 	}
 	d.free <- w
 }

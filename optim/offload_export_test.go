@@ -58,6 +58,7 @@ func (o *Optimizer) KeptBatches() (n int) {
 	return n
 }
 
+// failing is an engine of which the update of one parameter fails.
 type failing struct {
 	engine
 	name string
@@ -71,7 +72,16 @@ func (f failing) adamW(p *parameter, s *kernels.AdamWScalars) (kernels.Counts, b
 	return f.engine.adamW(p, s)
 }
 
-// FailUpdate makes AdamW's updates of a parameter fail, and returns what ends that.
+func (f failing) muon(p *parameter, s *muonStep) (kernels.Counts, bool, error) {
+	if p.Name == f.name {
+		return kernels.Counts{}, false, f.err
+	}
+	return f.engine.muon(p, s)
+}
+
+func (failing) again([]*parameter) bool { return false }
+
+// FailUpdate makes the updates of a parameter fail, and returns what ends that.
 func (o *Optimizer) FailUpdate(name string, err error) (end func()) {
 	whole := o.engine
 	o.engine = failing{whole, name, err}

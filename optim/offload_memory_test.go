@@ -5,7 +5,6 @@ package optim_test
 // The race detector allocates, and drops at random what pools hold.
 
 import (
-	"fmt"
 	"runtime"
 	"testing"
 
@@ -19,14 +18,6 @@ func held() int64 {
 	runtime.GC()
 	runtime.ReadMemStats(&stats)
 	return int64(stats.HeapAlloc)
-}
-
-// layers are parameters of some sizes, without gradients.
-func layers(sizes ...int) (params []optim.Param) {
-	for i, n := range sizes {
-		params = append(params, optim.Param{Name: fmt.Sprint(i), Shape: []int64{int64(n)}, Weights: f32(n)})
-	}
-	return params
 }
 
 // TestOffloadMemory: the state is never in memory but for three batches, of whatever size

@@ -23,6 +23,14 @@ func onDisk(text, folder string, batch int) string {
 	return strings.Replace(strings.Replace(text, `{`, keys, 1), `, }`, `}`, 1)
 }
 
+// layers are parameters of some sizes, without gradients.
+func layers(sizes ...int) (params []optim.Param) {
+	for i, n := range sizes {
+		params = append(params, optim.Param{Name: fmt.Sprint(i), Shape: []int64{int64(n)}, Weights: f32(n)})
+	}
+	return params
+}
+
 // requireNoFiles holds while an optimizer lives where its scratch file has no name.
 func requireNoFiles(t *testing.T, folder string) {
 	t.Helper()

@@ -167,16 +167,19 @@ func (o *Optimizer) Step() (StepResult, error) {
 		}
 		r.Clip = ClipCoefficient(r.GradNorm, *o.common.GradClipNorm)
 	}
-	taken, err := true, error(nil)
-	switch {
-	case o.disk != nil:
-		taken, err = o.disk.step(o, &r)
-	case steady:
-		o.updateAgain(&r)
-	default:
-		err = o.update(0, len(o.params), &r)
-		taken = err == nil
+	if steady {
+		if err := o.updateAgain(&r); err != nil {
+			return StepResult{}, err
+		}
+		return o.taken(r), nil
 	}
+	if o.disk == nil {
+		if err := o.update(0, len(o.params), &r); err != nil {
+			return StepResult{}, err
+		}
+		return o.taken(r), nil
+	}
+	taken, err := o.disk.step(o, &r)
 	if !taken {
 		return StepResult{}, err
 	}
@@ -195,7 +198,7 @@ func (o *Optimizer) update(first, last int, r *StepResult) error {
 		counts, skipped, err := o.updateOne(p, r)
 		if err != nil {
 			p.step--
-			o.engine.finish()
+			_, _, _ = o.engine.finish()
 			o.engine.begin()
 			return p.errorf("%w; this parameter and those after the first %d have not been updated", err, first+i)
 		}
@@ -206,7 +209,17 @@ func (o *Optimizer) update(first, last int, r *StepResult) error {
 			r.Updated++
 		}
 	}
-	r.Add(o.engine.finish())
+	return o.finish(r)
+}
+
+func (o *Optimizer) finish(r *StepResult) error {
+	counts, skipped, err := o.engine.finish()
+	r.Add(counts)
+	r.SkippedParameters += skipped
+	r.Updated -= skipped
+	if err != nil {
+		return fmt.Errorf("optim: %w; which parameters have been updated is not known", err)
+	}
 	return nil
 }
 
@@ -225,10 +238,10 @@ func (o *Optimizer) updateOne(p *parameter, r *StepResult) (kernels.Counts, bool
 // steady tells whether a step is the last one again, but for its numbers: all parameters
 // are AdamW's and have the memory that they had. Then nothing needs to be checked.
 func (o *Optimizer) steady() bool {
-	return o.disk == nil && !o.summed && !o.tied && o.engine.again(o.params)
+	return !o.summed && !o.tied && o.disk == nil && o.engine.again(o.params)
 }
 
-func (o *Optimizer) updateAgain(r *StepResult) {
+func (o *Optimizer) updateAgain(r *StepResult) error {
 	for _, p := range o.params {
 		p.step++
 	}
@@ -236,7 +249,7 @@ func (o *Optimizer) updateAgain(r *StepResult) {
 		o.config.setAdamW(o, p, *r)
 	}
 	r.Updated = int64(len(o.params))
-	r.Add(o.engine.finish())
+	return o.finish(r)
 }
 
 // sharesStep tells whether AdamW steps both with the same numbers, but for their seeds.

@@ -82,6 +82,7 @@ type parameter struct {
 
 	adamWStep kernels.AdamWScalars // of the current step
 	muonStep  muonStep
+	skipped   int64 // elements that Muon's current step left untouched
 }
 
 // matrixShape is a parameter seen as a stack of matrices.

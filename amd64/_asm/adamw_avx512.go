@@ -4,18 +4,17 @@ import (
 	"github.com/mmcloughlin/avo/operand"
 )
 
-// adamW512 holds what the loops need: the scalars in every lane, but for those of nesterov,
-// which stay in memory.
+// adamW512 holds what the loops need: the scalars, in every lane of a register or in memory.
 type adamW512 struct {
 	*generator
 	from        gp // the scalars
-	scalars     [nesterovM]vec
+	scalars     [scalarCount]vec
 	reciprocal2 vec // of rootCorrection2
 }
 
-func (g *generator) adamW512() adamW512 {
+func (g *generator) adamW512(inRegisters ...int) adamW512 {
 	a := adamW512{generator: g, from: g.number("s"), reciprocal2: g.ZMM()}
-	for i := range a.scalars {
+	for _, i := range append(inRegisters, rootCorrection2) {
 		a.scalars[i] = g.ZMM()
 		g.VBROADCASTSS(a.scalar(i), a.scalars[i])
 	}
@@ -26,25 +25,41 @@ func (g *generator) adamW512() adamW512 {
 
 func (a adamW512) scalar(i int) mem { return at(a.from, 4*i) }
 
+func (a adamW512) times(i int, x, product vec) {
+	if a.scalars[i] == nil {
+		a.VMULPS_BCST(a.scalar(i), x, product)
+	} else {
+		a.VMULPS(a.scalars[i], x, product)
+	}
+}
+
+func (a adamW512) addEpsilon(x vec) {
+	if a.scalars[epsilon] == nil {
+		a.VADDPS_BCST(a.scalar(epsilon), x, x)
+	} else {
+		a.VADDPS(a.scalars[epsilon], x, x)
+	}
+}
+
 // moments makes w, g, m and v new, but for what is subtracted from w.
 func (a adamW512) moments(w, g, m, v vec) {
 	t := a.ZMM()
-	a.VMULPS(a.scalars[gradScale], g, g)
-	a.VMULPS(a.scalars[decay], w, w)
-	a.VMULPS(a.scalars[oneMinusBeta1], g, t)
-	a.VMULPS(a.scalars[beta1], m, m)
+	a.times(gradScale, g, g)
+	a.times(decay, w, w)
+	a.times(oneMinusBeta1, g, t)
+	a.times(beta1, m, m)
 	a.VADDPS(t, m, m)
-	a.VMULPS(a.scalars[oneMinusBeta2], g, t)
+	a.times(oneMinusBeta2, g, t)
 	a.VMULPS(g, t, t)
-	a.VMULPS(a.scalars[beta2], v, v)
+	a.times(beta2, v, v)
 	a.VADDPS(t, v, v)
 }
 
 // lookahead is what takes m's place in the step.
 func (a adamW512) lookahead(g, m vec) vec {
 	t, u := a.ZMM(), a.ZMM()
-	a.VMULPS_BCST(a.scalar(nesterovM), m, t)
-	a.VMULPS_BCST(a.scalar(nesterovG), g, u)
+	a.times(nesterovM, m, t)
+	a.times(nesterovG, g, u)
 	a.VADDPS(u, t, t)
 	return t
 }
@@ -66,12 +81,12 @@ func (a adamW512) update(w, g, m, v pair512, nesterov bool) {
 		a.VMULPS(a.reciprocal2, root[i], d[i])
 		a.VFNMADD231PS(a.scalars[rootCorrection2], d[i], root[i])
 		a.VFMADD231PS(a.reciprocal2, root[i], d[i])
-		a.VADDPS(a.scalars[epsilon], d[i], d[i])
+		a.addEpsilon(d[i])
 		t := m[i]
 		if nesterov {
 			t = a.lookahead(g[i], m[i])
 		}
-		a.VMULPS(a.scalars[stepSize], t, step[i])
+		a.times(stepSize, t, step[i])
 		a.VDIVPS(d[i], step[i], step[i])
 	}
 	for i := range w {
@@ -85,9 +100,9 @@ func (a adamW512) carefulUpdate(w, g, m, v vec, nesterov mask) {
 	d, t := a.ZMM(), a.lookahead(g, m)
 	a.VSQRTPS(v, d)
 	a.VDIVPS(a.scalars[rootCorrection2], d, d)
-	a.VADDPS(a.scalars[epsilon], d, d)
+	a.addEpsilon(d)
 	a.VBLENDMPS(t, m, nesterov, t)
-	a.VMULPS(a.scalars[stepSize], t, t)
+	a.times(stepSize, t, t)
 	a.VDIVPS(d, t, t)
 	a.VSUBPS(t, w, w)
 }
@@ -120,7 +135,7 @@ func (g *generator) adamWLoops512(weights, gradients, moments format) {
 	}
 	n, left, counted := g.length("w"), g.GP64(), g.GP64()
 	g.XORQ(counted, counted)
-	a := g.adamW512()
+	a := g.adamW512(gradScale, decay, beta1, oneMinusBeta1, beta2, oneMinusBeta2, epsilon, stepSize)
 	b := bfloats512{halves: halves{generator: g}}
 	if weights == bfloat16s || gradients == bfloat16s || moments == bfloat16s {
 		b = g.bfloats512(weights == float32s || gradients == float32s || moments == float32s)
@@ -143,7 +158,7 @@ func (g *generator) adamWLoops512(weights, gradients, moments format) {
 			if s.bytes == 4 {
 				g.PREFETCHT0(at(s.p, prefetchAhead+64))
 			}
-			x[i] = s.load32(b)
+			x[i] = s.load32(b, 0)
 		}
 		a.update(x[0], x[1], x[2], x[3], nesterov)
 		zero, sum, bad := g.ZMM(), g.ZMM(), g.K()
@@ -174,7 +189,7 @@ func (g *generator) adamWLoops512(weights, gradients, moments format) {
 	lanes := part{1, []mask{g.firstLanes(g.atMost(left, 16))}, nil}
 	var x [4]vec
 	for i, s := range streams {
-		x[i] = s.load16(g, lanes)
+		x[i] = s.load16(g, 0, lanes)
 	}
 	a.carefulUpdate(x[0], x[1], x[2], x[3], g.flag("nesterov"))
 	bad, found := g.notFinite(x[0], x[3]), g.GP64()
@@ -239,14 +254,15 @@ type stream struct {
 // pair512 are 32 elements in two registers.
 type pair512 [2]vec
 
-func (s stream) load32(b bfloats512) (x pair512) {
+// load32 loads registers first and first+1.
+func (s stream) load32(b bfloats512, first int) (x pair512) {
 	x = pair512{b.ZMM(), b.ZMM()}
 	if s.format == bfloat16s {
-		b.load(s.p, x)
+		b.load(at(s.p, 32*first), x)
 		return x
 	}
 	for i := range x {
-		b.VMOVUPS(at(s.p, 64*i), x[i])
+		b.VMOVUPS(at(s.p, 64*(first+i)), x[i])
 	}
 	return x
 }
@@ -254,7 +270,7 @@ func (s stream) load32(b bfloats512) (x pair512) {
 // store32 stores finite numbers.
 func (s stream) store32(b bfloats512, x pair512) {
 	if s.format == bfloat16s {
-		b.store(x, s.p)
+		b.store(x, at(s.p, 0))
 		return
 	}
 	for i := range x {
@@ -262,11 +278,12 @@ func (s stream) store32(b bfloats512, x pair512) {
 	}
 }
 
-func (s stream) load16(g *generator, of part) vec {
+// load16 loads register i of a part.
+func (s stream) load16(g *generator, i int, of part) vec {
 	if s.format == bfloat16s {
-		return g.loadBF16512(s.p, 0, of)
+		return g.loadBF16512(s.p, i, of)
 	}
-	return g.loadFloats512(s.p, 0, of)
+	return g.loadFloats512(s.p, i, of)
 }
 
 func (s stream) store16(g *generator, x vec, of part) {
@@ -297,21 +314,21 @@ func (g *generator) bfloats512(inOrder bool) bfloats512 {
 	return b
 }
 
-func (b bfloats512) load(p gp, x pair512) {
+func (b bfloats512) load(p mem, x pair512) {
 	if b.inOrder {
 		mixed := b.ZMM()
-		b.VPERMW(at(p, 0), b.mix, mixed)
+		b.VPERMW(p, b.mix, mixed)
 		b.VPSLLD(operand.Imm(16), mixed, x[0])
 		b.VPANDD(b.upper, mixed, x[1])
 		return
 	}
-	b.VPSLLD(operand.Imm(16), at(p, 0), x[0])
-	b.VPANDD(at(p, 0), b.upper, x[1])
+	b.VPSLLD(operand.Imm(16), p, x[0])
+	b.VPANDD(p, b.upper, x[1])
 }
 
 // store rounds finite numbers, by 16-bit arithmetic: up where the lower half, or one more if
 // the upper half is odd, is above a tie. It spoils x.
-func (b bfloats512) store(x pair512, p gp) {
+func (b bfloats512) store(x pair512, p mem) {
 	lower, upper := b.mixLower(x[0], x[1]), b.mixUpper(x[0], x[1])
 	odd, up := b.ZMM(), b.K()
 	b.VPANDD(b.ones, upper, odd)
@@ -322,5 +339,5 @@ func (b bfloats512) store(x pair512, p gp) {
 	if b.inOrder {
 		upper = b.sort(upper)
 	}
-	b.VMOVDQU16(upper, at(p, 0))
+	b.VMOVDQU16(upper, p)
 }

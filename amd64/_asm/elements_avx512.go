@@ -36,9 +36,7 @@ func (g *generator) elements512(n gp, many, few int, body func(part), cursors ..
 func (g *generator) whole512(n gp, registers int, body func(part), cursors []cursor) {
 	g.loop(n, lanes512*registers, func() {
 		body(part{registers: registers})
-		for _, c := range cursors {
-			g.advance(c.gp, lanes512*registers*c.bytes)
-		}
+		g.advanceAll(cursors, lanes512*registers)
 	})
 }
 

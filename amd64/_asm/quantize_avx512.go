@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/mmcloughlin/avo/operand"
-	"github.com/mmcloughlin/avo/reg"
 )
 
 // prefetched is how far ahead of its numbers a quantiser asks for them, in bytes.
@@ -210,7 +209,23 @@ func (e decadeEncoder512) groups(codes, x, n gp, prepare func(vec)) {
 			e.VMOVUPS(at(x, 64*i), z[i])
 			prepare(z[i])
 		}
-		e.storeCodes(e.codes(z), codes, e.streamed, e.beside)
+		y := e.codes(z)
+		if e.streamed.Base == nil {
+			e.VMOVDQU64(y, at(codes, 0))
+			e.advance(x, 256)
+			e.advance(codes, 64)
+			return
+		}
+		past, stored := e.label("past"), e.label("stored")
+		e.CMPB(e.streamed, operand.U8(0))
+		e.JNE(operand.LabelRef(past))
+		e.VMOVDQU64(y, at(codes, 0))
+		e.Label(stored)
+		*e.beside = append(*e.beside, func() {
+			e.Label(past)
+			e.VMOVNTDQ(y, at(codes, 0))
+			e.JMP(operand.LabelRef(stored))
+		})
 		e.advance(x, 256)
 		e.advance(codes, 64)
 	})
@@ -237,28 +252,6 @@ func (e decadeEncoder512) groups(codes, x, n gp, prepare func(vec)) {
 	e.Label(string(none))
 }
 
-// streamedCodes is streamsBlocks of codes, in memory.
-func (g *generator) streamedCodes(codes gp) mem {
-	place, streamed := g.AllocLocal(8), g.GP64()
-	g.streamsBlocks(codes, 63, streamed)
-	g.MOVQ(streamed, place)
-	return place
-}
-
-// storeCodes stores a register of codes, past the caches if streamed is not 0.
-func (g *generator) storeCodes(y reg.Register, codes gp, streamed mem, beside *[]func()) {
-	past, stored := g.label("past"), g.label("stored")
-	g.CMPB(streamed, operand.U8(0))
-	g.JNE(operand.LabelRef(past))
-	g.VMOVDQU64(y, at(codes, 0))
-	g.Label(stored)
-	*beside = append(*beside, func() {
-		g.Label(past)
-		g.VMOVNTDQ(y, at(codes, 0))
-		g.JMP(operand.LabelRef(stored))
-	})
-}
-
 // besides adds, behind a function's end, the code that its loops leave for what is rare.
 func (g *generator) besides(beside *[]func()) {
 	for len(*beside) > 0 {
@@ -282,7 +275,10 @@ QuantizeAVX2 of that codebook. With stream, codes go past the caches where their
 the block are multiples of 64. A call of 300,000 elements takes about 100 µs.`)
 		codes, scales, x := g.pointer("codes"), g.pointer("scales"), g.pointer("x")
 		e := g.decadeEncoder512(f.signed, g.number("thresholds"))
-		e.streamed = g.streamedCodes(codes)
+		e.streamed = g.AllocLocal(8)
+		streamed := g.GP64()
+		g.streamsBlocks(codes, 63, streamed)
+		g.MOVQ(streamed, e.streamed)
 		g.quantizeBlocks512(x, scales, e.scale, func(length gp) {
 			e.encode(codes, x, length)
 		}, func(length gp) {

@@ -52,40 +52,56 @@ func (g *generator) lanes512(numbers ...uint32) vec {
 	return z
 }
 
-// draw gives the 64 half-words of groups group … group+7, eight a group, in order.
+// draw gives the half-words of eight groups from group on for each 64 elements, eight a
+// group, in order.
 //
 // Each word has a 64-bit lane. What is left in the upper halves is of no account, since
 // VPMULUDQ reads the lower ones.
-func (p philox512) draw(group gp) [2]vec {
-	var x [4]vec
-	for i := range x {
-		x[i] = p.ZMM()
+func (p philox512) draw(group gp, elements int) (draws []vec) {
+	counters := make([][4]vec, elements/64)
+	for i := range counters {
+		x := &counters[i]
+		for j := range x {
+			x[j] = p.ZMM()
+		}
+		from := p.GP64()
+		p.LEAQ(at(group, 8*i), from)
+		p.VPBROADCASTQ(from, x[0])
+		p.VPADDQ(p.first, x[0], x[0])
+		p.VPSRLQ(operand.Imm(32), x[0], x[1])
+		p.VMOVDQA64(p.steps[0], x[2])
+		p.VMOVDQA64(p.steps[1], x[3])
 	}
-	p.VPBROADCASTQ(group, x[0])
-	p.VPADDQ(p.first, x[0], x[0])
-	p.VPSRLQ(operand.Imm(32), x[0], x[1])
-	p.VMOVDQA64(p.steps[0], x[2])
-	p.VMOVDQA64(p.steps[1], x[3])
 	for round := range philoxRounds {
-		product0, product1 := p.ZMM(), p.ZMM()
-		p.VPMULUDQ(p.m0, x[0], product0)
-		p.VPMULUDQ(p.m1, x[2], product1)
-		p.VPSRLQ(operand.Imm(32), product1, x[0])
-		p.VPSRLQ(operand.Imm(32), product0, x[2])
-		const xor3 = 0x96
-		p.VPTERNLOGQ_BCST(operand.Imm(xor3), p.keys.Offset(16*round), x[1], x[0])
-		p.VPTERNLOGQ_BCST(operand.Imm(xor3), p.keys.Offset(16*round+8), x[3], x[2])
-		x[1], x[3] = product1, product0
+		for i := range counters {
+			p.round(round, &counters[i])
+		}
 	}
-	for i := 0; i < 4; i += 2 { // join words 0 and 1, 2 and 3
-		p.VPSLLQ(operand.Imm(32), x[i+1], x[i+1])
-		p.VMOVDQA32(x[i+1], p.odd, x[i])
+	for _, x := range counters {
+		for i := 0; i < 4; i += 2 { // join words 0 and 1, 2 and 3
+			p.VPSLLQ(operand.Imm(32), x[i+1], x[i+1])
+			p.VMOVDQA32(x[i+1], p.odd, x[i])
+		}
+		second := p.ZMM()
+		p.VMOVDQA64(x[0], second)
+		p.VPERMT2Q(x[2], p.order[0], x[0])
+		p.VPERMT2Q(x[2], p.order[1], second)
+		draws = append(draws, x[0], second)
 	}
-	second := p.ZMM()
-	p.VMOVDQA64(x[0], second)
-	p.VPERMT2Q(x[2], p.order[0], x[0])
-	p.VPERMT2Q(x[2], p.order[1], second)
-	return [2]vec{x[0], second}
+	return draws
+}
+
+func (p philox512) round(round int, x *[4]vec) {
+	product0, product1 := p.ZMM(), p.ZMM()
+	p.VPMULUDQ(p.m0, x[0], product0)
+	p.VPMULUDQ(p.m1, x[2], product1)
+	const upper = 0xf5 // a shuffle, since shifts and products share a port
+	p.VPSHUFD(operand.Imm(upper), product1, x[0])
+	p.VPSHUFD(operand.Imm(upper), product0, x[2])
+	const xor3 = 0x96
+	p.VPTERNLOGQ_BCST(operand.Imm(xor3), p.keys.Offset(16*round), x[1], x[0])
+	p.VPTERNLOGQ_BCST(operand.Imm(xor3), p.keys.Offset(16*round+8), x[3], x[2])
+	x[1], x[3] = product1, product0
 }
 
 // stochasticRounding512 holds the constants of rounding by random bits.
@@ -185,7 +201,7 @@ elements takes about 50 µs.
 	g.TESTQ(from, from)
 	g.JZ(operand.LabelRef(whole))
 	g.Label(partial)
-	for i, z := range p.draw(group) {
+	for i, z := range p.draw(group, 64) {
 		g.VMOVDQU64(z, draws.Offset(64*i))
 	}
 	g.ADDQ(operand.Imm(8), group)
@@ -212,18 +228,17 @@ elements takes about 50 µs.
 	}
 	g.XORL(from.As32(), from.As32())
 
+	const many = 128 // two draws, which do not wait for each other's rounds
 	g.Label(whole)
-	g.CMPQ(n, operand.Imm(64))
+	g.CMPQ(n, operand.U32(many))
 	g.JB(operand.LabelRef(rest))
-	all := part{registers: 4}
-	for i, bits := range p.draw(group) {
+	all := part{registers: many / lanes512}
+	for i, bits := range p.draw(group, many) {
 		g.storePair(r.round(g.loadFloats512(src, 2*i, all), g.loadFloats512(src, 2*i+1, all), bits), dst, i, all)
 	}
-	g.ADDQ(operand.Imm(8), group)
-	for _, c := range cursors {
-		g.advance(c.gp, 64*c.bytes)
-	}
-	g.SUBQ(operand.Imm(64), n)
+	g.ADDQ(operand.Imm(many/8), group)
+	g.advanceAll(cursors, many)
+	g.SUBQ(operand.U32(many), n)
 	g.JMP(operand.LabelRef(whole))
 	g.Label(rest)
 	g.TESTQ(n, n)

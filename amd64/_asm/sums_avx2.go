@@ -154,6 +154,7 @@ type summation struct {
 	tails   []mem // room for the last of the elements, as float32, and zeros
 	lanes   [4]vec
 	scale   vec // multiplies each element, if not nil
+	ahead   int // elements between the cursors and what is added
 }
 
 func (g *generator) summation(cursors ...cursor) summation {
@@ -169,10 +170,52 @@ func (g *generator) summation(cursors ...cursor) summation {
 
 // chunks stores the sums of chunks, the last of which may end early.
 func (s summation) chunks(sums, chunks, n gp) {
+	second := s
+	second.ahead = sumChunk
+	for i := range second.lanes {
+		second.lanes[i] = s.YMM()
+	}
+	s.pairsOfChunks(sums, chunks, n, s.cursors, func(count gp) {
+		s.clear()
+		second.clear()
+		s.loop(count, sumLanes, func() {
+			s.add(s.fourOf)
+			second.add(second.fourOf)
+			s.advanceAll(s.cursors, sumLanes)
+		})
+		s.VMOVSD(s.total(), at(sums, 0))
+		s.VMOVSD(second.total(), at(sums, 8))
+	})
 	s.loop(chunks, 1, func() {
 		s.VMOVSD(s.chunk(s.nextChunk(n)), at(sums, 0))
 		s.advance(sums, 8)
 	})
+}
+
+// pairsOfChunks runs body on two whole chunks at a time, whose sums do not wait for each
+// other's additions: on as many elements as a chunk has, those of the cursors and those a
+// chunk ahead. The body moves the cursors over one chunk and stores two sums.
+func (g *generator) pairsOfChunks(sums, chunks, n gp, cursors []cursor, body func(count gp)) {
+	again, done := g.label("pair"), g.label("single")
+	g.Label(again)
+	g.CMPQ(n, operand.U32(2*sumChunk))
+	g.JB(operand.LabelRef(done))
+	count := g.GP64()
+	g.MOVL(operand.U32(sumChunk), count.As32())
+	body(count)
+	g.advanceAll(cursors, sumChunk)
+	g.advance(sums, 16)
+	g.SUBQ(operand.Imm(2), chunks)
+	g.SUBQ(operand.U32(2*sumChunk), n)
+	g.JMP(operand.LabelRef(again))
+	g.Label(done)
+}
+
+// advanceAll moves cursors over elements.
+func (g *generator) advanceAll(cursors []cursor, elements int) {
+	for _, c := range cursors {
+		g.advance(c.gp, elements*c.bytes)
+	}
 }
 
 // nextChunk takes as many elements as a chunk has, or all, away from n.
@@ -187,14 +230,10 @@ func (g *generator) nextChunk(n gp) gp {
 
 // chunk is the sum of n elements, which it spoils.
 func (s summation) chunk(n gp) vec {
-	for _, y := range s.lanes {
-		s.VXORPD(y, y, y)
-	}
+	s.clear()
 	s.loop(n, sumLanes, func() {
-		s.add(func(c cursor, lane int) vec { return s.fourOf(c, lane) })
-		for _, c := range s.cursors {
-			s.advance(c.gp, sumLanes*c.bytes)
-		}
+		s.add(s.fourOf)
+		s.advanceAll(s.cursors, sumLanes)
 	})
 
 	whole := operand.LabelRef(s.label("whole"))
@@ -228,7 +267,17 @@ func (s summation) chunk(n gp) vec {
 		return y
 	})
 	s.Label(string(whole))
+	return s.total()
+}
 
+func (s summation) clear() {
+	for _, y := range s.lanes {
+		s.VXORPD(y, y, y)
+	}
+}
+
+// total is the sum of the lanes, which it spoils.
+func (s summation) total() vec {
 	sum, high := s.lanes[0], s.XMM()
 	s.VADDPD(s.lanes[2], sum, sum)
 	s.VADDPD(s.lanes[3], s.lanes[1], s.lanes[1])
@@ -259,17 +308,17 @@ func (s summation) fourOf(c cursor, lane int) vec {
 	x := y.AsX()
 	switch {
 	case c.bytes == 2:
-		s.VPMOVZXWD(at(c.gp, 2*lane), x)
+		s.VPMOVZXWD(at(c.gp, 2*(s.ahead+lane)), x)
 		s.VPSLLD(operand.Imm(16), x, x)
 		if s.scale != nil {
 			s.VMULPS(s.scale.AsX(), x, x)
 		}
 		s.VCVTPS2PD(x, y)
 	case s.scale != nil:
-		s.VMULPS(at(c.gp, 4*lane), s.scale.AsX(), x)
+		s.VMULPS(at(c.gp, 4*(s.ahead+lane)), s.scale.AsX(), x)
 		s.VCVTPS2PD(x, y)
 	default:
-		s.VCVTPS2PD(at(c.gp, 4*lane), y)
+		s.VCVTPS2PD(at(c.gp, 4*(s.ahead+lane)), y)
 	}
 	return y
 }

@@ -127,6 +127,7 @@ type summation512 struct {
 	lanes   [2]vec
 	scale   vec // multiplies each element, if not nil
 	upper   vec // half of each lane, of bf16
+	ahead   int // elements between the cursors and what is added
 }
 
 func (g *generator) summation512(cursors ...cursor) summation512 {
@@ -139,6 +140,19 @@ func (g *generator) summation512(cursors ...cursor) summation512 {
 
 // chunks stores the sums of chunks, the last of which may end early.
 func (s summation512) chunks(sums, chunks, n gp) {
+	second := s
+	second.lanes, second.ahead = [2]vec{s.ZMM(), s.ZMM()}, sumChunk
+	s.pairsOfChunks(sums, chunks, n, s.cursors, func(count gp) {
+		s.clear()
+		second.clear()
+		s.loop(count, sumLanes, func() {
+			s.add(nil)
+			second.add(nil)
+			s.advanceAll(s.cursors, sumLanes)
+		})
+		s.VMOVSD(s.total(), at(sums, 0))
+		s.VMOVSD(second.total(), at(sums, 8))
+	})
 	s.loop(chunks, 1, func() {
 		s.VMOVSD(s.chunk(s.nextChunk(n)), at(sums, 0))
 		s.advance(sums, 8)
@@ -147,14 +161,10 @@ func (s summation512) chunks(sums, chunks, n gp) {
 
 // chunk is the sum of n elements, which it spoils.
 func (s summation512) chunk(n gp) vec {
-	for _, z := range s.lanes {
-		s.VPXORQ(z, z, z)
-	}
+	s.clear()
 	s.loop(n, sumLanes, func() {
 		s.add(nil)
-		for _, c := range s.cursors {
-			s.advance(c.gp, sumLanes*c.bytes)
-		}
+		s.advanceAll(s.cursors, sumLanes)
 	})
 	whole := operand.LabelRef(s.label("whole"))
 	s.TESTQ(n, n)
@@ -164,7 +174,17 @@ func (s summation512) chunk(n gp) vec {
 		s.LEAQ(mem{Base: c.gp, Index: n, Scale: uint8(c.bytes)}, c.gp)
 	}
 	s.Label(string(whole))
+	return s.total()
+}
 
+func (s summation512) clear() {
+	for _, z := range s.lanes {
+		s.VPXORQ(z, z, z)
+	}
+}
+
+// total is the sum of the lanes, which it spoils.
+func (s summation512) total() vec {
 	a, b := s.lanes[0], s.lanes[1]
 	if s.cursors[0].bytes == 4 {
 		s.VADDPD(b, a, a)
@@ -219,16 +239,16 @@ func (s summation512) lowAndHigh(c cursor, of part) (values [2]vec) {
 				k = s.K()
 				s.KSHIFTRW(operand.Imm(8), of.lanes[0], k)
 			}
-			s.VMOVUPS_Z(at(c.gp, 32*i), k, y)
+			s.VMOVUPS_Z(at(c.gp, s.ahead*c.bytes+32*i), k, y)
 			if s.scale != nil {
 				s.VMULPS_Z(y, s.scale.AsY(), k, y)
 			}
 			s.VCVTPS2PD(y, z)
 		case s.scale != nil:
-			s.VMULPS(at(c.gp, 32*i), s.scale.AsY(), y)
+			s.VMULPS(at(c.gp, s.ahead*c.bytes+32*i), s.scale.AsY(), y)
 			s.VCVTPS2PD(y, z)
 		default:
-			s.VCVTPS2PD(at(c.gp, 32*i), z)
+			s.VCVTPS2PD(at(c.gp, s.ahead*c.bytes+32*i), z)
 		}
 		values[i] = z
 	}
@@ -239,10 +259,10 @@ func (s summation512) lowAndHigh(c cursor, of part) (values [2]vec) {
 func (s summation512) evenAndOdd(c cursor, of part, n gp) [2]vec {
 	even, odd := s.ZMM(), s.ZMM()
 	if of.whole() {
-		s.VPSLLD(operand.Imm(16), at(c.gp, 0), even.AsY())
-		s.VPANDD(at(c.gp, 0), s.upper.AsY(), odd.AsY())
+		s.VPSLLD(operand.Imm(16), at(c.gp, s.ahead*c.bytes), even.AsY())
+		s.VPANDD(at(c.gp, s.ahead*c.bytes), s.upper.AsY(), odd.AsY())
 	} else {
-		s.VMOVDQU16_Z(at(c.gp, 0), of.lanes[0], odd.AsY())
+		s.VMOVDQU16_Z(at(c.gp, s.ahead*c.bytes), of.lanes[0], odd.AsY())
 		s.VPSLLD(operand.Imm(16), odd, even)
 		s.VPANDD(odd, s.upper, odd)
 	}

@@ -13,10 +13,11 @@ import (
 )
 
 const (
-	benchTime     = 200 * time.Millisecond // for a row, and as much for its limit
-	benchMostTime = 500 * time.Millisecond // of one call: vectors are cut to it, and larger matrices left out
-	benchLeast    = time.Millisecond       // a try takes at least so long
-	benchTries    = 5                      // at least
+	benchTime     = 200 * time.Millisecond  // for a row, and as much for its limit
+	benchMostTime = 1200 * time.Millisecond // of one call: vectors are cut to it, and larger matrices left out
+	benchLeast    = time.Millisecond        // a try takes at least so long
+	benchTries    = 5                       // at least
+	benchLongest  = 20 * time.Millisecond   // of a try of the processor's peak
 )
 
 // bencher measures loads one after the other.
@@ -61,12 +62,14 @@ func (c *benchCmd) machine() benchMachine {
 	}
 	m.StreamBytesPerS = number(copying.Bytes() / best)
 	for _, p := range roofs.Peaks() {
-		rate, of := number(p.Rate(threads)), &m.FMAFlops
+		of := &m.FMAFlops
 		if p.BF16 {
 			of = &m.BF16DotFlops
 		}
-		if !(*of > rate) {
-			*of = rate
+		for range benchTries {
+			if rate := number(p.Rate(threads, benchLeast)); !(*of > rate) {
+				*of = rate
+			}
 		}
 	}
 	return m
@@ -82,7 +85,9 @@ func (b *bencher) vectors(l bench.Load) error {
 		for _, threads := range b.threadCounts() {
 			streams.Choose(elements, threads)
 			limit := math.Inf(1)
-			seconds, err := b.time(func() { call(elements, threads) }, func(times int) { limit = min(limit, streams.Time(threads, times)) })
+			seconds, err := b.time(func() { call(elements, threads) }, func(times int, _ time.Duration) {
+				limit = min(limit, streams.Time(threads, times))
+			})
 			if err != nil {
 				return err
 			}
@@ -102,7 +107,7 @@ func (b *bencher) affordable(call bench.Call) int {
 	for elements < b.Elements {
 		start := time.Now()
 		call(elements, 1)
-		if time.Since(start) > benchMostTime/4 {
+		if time.Since(start) > benchMostTime/10 {
 			return elements
 		}
 		elements = min(4*elements, b.Elements)
@@ -122,9 +127,9 @@ func (b *bencher) matrices(l bench.Load) error {
 					continue
 				}
 				peak, best := peakOf(name), 0.0
-				seconds, err := b.time(func() { work.Calls[name](shape.Elements(), threads) }, func(int) {
+				seconds, err := b.time(func() { work.Calls[name](shape.Elements(), threads) }, func(_ int, while time.Duration) {
 					if peak != nil {
-						best = max(best, peak.Rate(threads))
+						best = max(best, peak.Rate(threads, min(while, benchLongest)))
 					}
 				})
 				if err != nil {
@@ -161,17 +166,18 @@ func peakOf(implementation string) *roofs.Peak {
 }
 
 // time is the least time of a call in seconds. Between tries it lets the limit be measured,
-// for as many calls as a try has.
-func (b *bencher) time(call func(), limit func(times int)) (float64, error) {
+// for as many calls as a try has, or for about as long.
+func (b *bencher) time(call func(), limit func(times int, while time.Duration)) (float64, error) {
 	start := time.Now()
 	call()
-	times := int(benchLeast/max(time.Since(start), 1)) + 1
+	once := max(time.Since(start), 1)
+	times := int(benchLeast/once) + 1
 	best := math.Inf(1)
 	for try := 0; try < benchTries || time.Since(start) < 2*benchTime; try++ {
 		if err := b.env.ctx.Err(); err != nil {
 			return 0, err
 		}
-		limit(times)
+		limit(times, time.Duration(times)*once)
 		began := time.Now()
 		for range times {
 			call()

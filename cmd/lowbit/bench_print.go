@@ -68,7 +68,7 @@ func streamsOf(s kernels.Streams) benchStreams {
 
 func (r benchResult) print(e *env) error {
 	m := r.Machine
-	if _, err := fmt.Fprintf(e.stdout, "processor: %s\non %d threads: copies %s GB/s, multiply-adds %s GFLOP/s, dot products of bfloat16 %s GFLOP/s\n\n",
+	if _, err := fmt.Fprintf(e.stdout, "processor: %s\nthreads: %d; copies %s GB/s, multiply-adds %s GFLOP/s, dot products of bfloat16 %s GFLOP/s\n\n",
 		orDash(m.Brand), m.Threads, billions(m.StreamBytesPerS), billions(m.FMAFlops), billions(m.BF16DotFlops)); err != nil {
 		return err
 	}

@@ -1,30 +1,47 @@
 // Command benchdoc writes a document of the results of lowbit bench, and of peers.py
 // beside them:
 //
-//	go run ./internal/benchdoc lowbit.json peers1.json peers2.json > docs/benchmarks.md
+//	go run ./internal/benchdoc -steps steps.txt lowbit.json peers1.json peers2.json > docs/benchmarks.md
+//
+// where steps.txt is what the benchmarks of package optim printed.
 package main
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"runtime"
+	"strings"
 	"time"
 )
 
 func main() {
-	if err := run(os.Args[1:], os.Stdout); err != nil {
+	steps := flag.String("steps", "", "output of go test -bench in optim")
+	flag.Parse()
+	if err := run(*steps, flag.Args(), os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "benchdoc:", err)
 		os.Exit(1)
 	}
 }
 
-func run(files []string, out io.Writer) error {
+func run(steps string, files []string, out io.Writer) error {
 	if len(files) == 0 {
 		return fmt.Errorf("want the JSON of lowbit bench, and that of peers.py after it")
 	}
 	d := document{Date: time.Now().Format(time.DateOnly), Go: runtime.Version(), Versions: map[string]string{}}
+	if steps != "" {
+		text, err := os.ReadFile(steps)
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(string(text)) {
+			if strings.HasPrefix(line, "Benchmark") {
+				d.Steps = append(d.Steps, strings.TrimSpace(line))
+			}
+		}
+	}
 	for i, name := range files {
 		text, err := os.ReadFile(name)
 		if err != nil {

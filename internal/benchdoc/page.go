@@ -18,6 +18,7 @@ type document struct {
 	Date, Go    string
 	Machine     machine
 	Versions    map[string]string
+	Steps       []string
 	Ours, Peers []row
 }
 

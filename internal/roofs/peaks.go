@@ -1,7 +1,6 @@
 package roofs
 
 import (
-	"math"
 	"time"
 
 	"github.com/lowbit-go/lowbit/internal/cpufeature"
@@ -27,19 +26,19 @@ func Peaks() (list []*Peak) {
 	return list
 }
 
-// peakTurns take some 50 µs.
-const peakTurns = 20_000
+// peakTurns take about pieceTime.
+const (
+	peakTurns = 20_000
+	pieceTime = 50 * time.Microsecond
+)
 
-// Rate is the number of floating-point operations a second on so many threads, the best
-// of a few short tries.
-func (p *Peak) Rate(threads int) float64 {
-	best := math.Inf(1)
-	for range 5 {
-		start := time.Now()
-		workers.Run(threads, threads*4, p)
-		best = min(best, time.Since(start).Seconds())
-	}
-	return float64(threads) * 4 * peakTurns * p.flops / best
+// Rate is the number of floating-point operations a second on so many threads over a
+// while, which should be as long as what it is compared with: a short one may be faster.
+func (p *Peak) Rate(threads int, while time.Duration) float64 {
+	pieces := threads * int(while/pieceTime+1)
+	start := time.Now()
+	workers.Run(threads, pieces, p)
+	return float64(pieces) * peakTurns * p.flops / time.Since(start).Seconds()
 }
 
 // Do is one call.

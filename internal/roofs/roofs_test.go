@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
@@ -58,7 +59,7 @@ func TestChooseTakesSomeOfTheElements(t *testing.T) {
 
 func TestPeaks(t *testing.T) {
 	for _, p := range Peaks() {
-		rate := p.Rate(1)
+		rate := p.Rate(2, time.Millisecond)
 		require.True(t, rate > 1e8 && !math.IsInf(rate, 0), "%s: %g", p.Name, rate)
 	}
 }

@@ -62,7 +62,7 @@ func (g *generator) product(c chain, name string, limited bool, tiles []tile) {
 }
 
 func (g *generator) documentation(c chain, name string, limited bool) string {
-	text := fmt.Sprintf("%s multiplies k rows of two strips of %d columns, a transposed by b, into a\nblock of %[2]d columns.", name, g.width)
+	text := fmt.Sprintf("%s multiplies k rows of two strips of %d columns,\na transposed by b, into a block of %[2]d columns.", name, g.width)
 	rows, skip, order := "rows", "", ""
 	if limited {
 		parts := []int{}

@@ -11,10 +11,9 @@ import (
 )
 
 type (
-	vec  = reg.VecVirtual
-	gp   = reg.GPVirtual
-	mask = reg.OpmaskVirtual
-	mem  = operand.Mem
+	vec = reg.VecVirtual
+	gp  = reg.GPVirtual
+	mem = operand.Mem
 )
 
 // tier is an instruction set's shape: a strip has width lanes, in vectors of lanes, and
