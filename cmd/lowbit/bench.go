@@ -11,7 +11,7 @@ import (
 
 type benchCmd struct {
 	Filter    string      `placeholder:"RE" help:"Measure only operations whose NAME/VARIANT the regular expression matches."`
-	Elements  int         `default:"16777216" placeholder:"N" help:"Elements of vectors (default: 16777216, more than most caches hold). Slow implementations get fewer."`
+	Elements  int         `default:"16777216" placeholder:"N" help:"Elements of vectors (default: 16777216, more than most caches hold). Slow implementations get fewer; matrices keep their sizes."`
 	Threads   threadCount `placeholder:"N" help:"Measure on N threads only (default: on one, and on one a core)."`
 	Reference bool        `help:"Measure the reference too where there are others."`
 	JSON      bool        `name:"json" help:"Print the table as one JSON object."`

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/lowbit-go/lowbit/codebook"
 	"github.com/lowbit-go/lowbit/internal/tensorfile"
@@ -72,8 +75,12 @@ func checkOutput(c *conversion) error {
 	return refuseExisting(c.Out, c.Force)
 }
 
-// refuseExisting leaves what is no regular file, and what is wrong with the folder, to the creation of the file.
+// refuseExisting finds that an output exists or its folder does not, and leaves all else to the creation of the file.
 func refuseExisting(path string, force bool) error {
+	folder := filepath.Dir(path)
+	if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) {
+		return badInput("%s: the folder %s does not exist", path, folder)
+	}
 	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && !force {
 		return badInput("%s exists already, want a new name or --force", path)
 	}

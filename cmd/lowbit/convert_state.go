@@ -15,7 +15,7 @@ type convertStateCmd struct {
 	conversion
 	To     string `placeholder:"NAME" help:"How to keep the state: ${representations}."`
 	Config string `placeholder:"FILE" help:"Keep it as this optimizer's configuration (JSON) says, instead of --to."`
-	From   string `enum:"lowbit,torch,bitsandbytes" default:"lowbit" placeholder:"SYSTEM" help:"Whose state IN holds: lowbit (a checkpoint), or what torch's or bitsandbytes' AdamW exported, as docs/convert.md describes."`
+	From   string `enum:"lowbit,torch,bitsandbytes" default:"lowbit" placeholder:"SYSTEM" help:"Whose state IN holds: lowbit (a checkpoint, the default), or what torch's or bitsandbytes' AdamW exported, as docs/convert.md describes."`
 }
 
 func (*convertStateCmd) Help() string {
@@ -28,7 +28,10 @@ Roles are the checkpoint's; of an exported state they are those of --config's pa
 Examples:
 
     lowbit convert-state float32.safetensors 8bit.safetensors --to adamw_8bit
-    lowbit convert-state exported.safetensors state.safetensors --from torch --config adam.json
+    lowbit convert-state exported.safetensors state.safetensors --from torch --to adamw_float32
+    lowbit convert-state exported.safetensors state.safetensors --from bitsandbytes --config adam.json
+
+docs/configuration.md lists the keys of FILE.
 `
 }
 
@@ -62,7 +65,7 @@ func representationNames() (names []string) {
 
 func (c *convertStateCmd) Validate() error {
 	if (c.To == "") == (c.Config == "") {
-		return badInput("convert-state wants --to or --config, one of the two")
+		return badInput("want --to or --config, one of the two")
 	}
 	for _, r := range representations {
 		if c.To == r.name {

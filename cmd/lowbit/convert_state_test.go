@@ -112,8 +112,8 @@ func TestConvertStateRefuses(t *testing.T) {
 		want string
 		args []string
 	}{
-		{"wants --to or --config", []string{at("s"), at("out")}},
-		{"wants --to or --config", []string{at("s"), at("out"), "--to", "adamw_8bit", "--config", plain}},
+		{"convert-state: want --to or --config", []string{at("s"), at("out")}},
+		{"convert-state: want --to or --config", []string{at("s"), at("out"), "--to", "adamw_8bit", "--config", plain}},
 		{`--to: "sgd" is not known, want one of adamw_float32, `, []string{at("s"), at("out"), "--to", "sgd"}},
 		{"--from must be one of", []string{at("s"), at("out"), "--to", "adamw_8bit", "--from", "jax"}},
 		{"the metadata has no lowbit.optimizer", []string{plain, at("out"), "--to", "adamw_8bit"}},

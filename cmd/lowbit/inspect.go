@@ -71,7 +71,7 @@ func (c *inspectCmd) compare(e *env, a *archive, records []*record) (total error
 	}
 	defer source.Close()
 	if err := refuseQuantised(source); err != nil {
-		return total, err
+		return total, badInput("--against wants a file that is not quantised: %w", err)
 	}
 	compared, bytes := []*record{}, int64(0)
 	for _, r := range records {

@@ -66,6 +66,9 @@ func (e *env) execute(args []string) error {
 	if _, err := cpufeature.Disabled(); err != nil {
 		return inputError{fmt.Errorf("LOWBIT_DISABLE: %w", err)}
 	}
+	if len(args) == 0 {
+		return e.wantCommand()
+	}
 	// kong prints the help, asks to exit, and goes on parsing when that returns.
 	helped := false
 	parser, err := e.parser(func(int) { helped = true })
@@ -80,6 +83,15 @@ func (e *env) execute(args []string) error {
 		return err
 	}
 	return command.Run(e)
+}
+
+// wantCommand shows the commands as an error does: on stderr.
+func (e *env) wantCommand() error {
+	if err := (&env{ctx: e.ctx, stdout: e.stderr, stderr: e.stderr}).execute([]string{"--help"}); err != nil {
+		return err
+	}
+	fmt.Fprintln(e.stderr)
+	return badInput("no command, want one of these")
 }
 
 func (e *env) parser(exit func(int)) (*kong.Kong, error) {

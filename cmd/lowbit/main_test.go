@@ -22,11 +22,17 @@ func TestHelpHasAnExample(t *testing.T) {
 	}
 }
 
+func TestNoCommand(t *testing.T) {
+	r := lowbit()
+	require.Equal(t, exitBadInput, r.code)
+	require.Empty(t, r.stdout)
+	require.Equal(t, succeeds(t, "--help")+"\nlowbit: no command, want one of these\n", r.stderr)
+}
+
 func TestUsage(t *testing.T) {
 	folder, in := small(t)
 	out := filepath.Join(folder, "out")
 	for words, args := range map[string][]string{
-		"expected one of ":                 {},
 		"unexpected argument frobnicate":   {"frobnicate"},
 		"unknown flag --colour":            {"info", "--colour"},
 		`expected "<in> <out>"`:            {"quantize", "--format", "nf4"},
@@ -63,6 +69,25 @@ func TestUsage(t *testing.T) {
 		t.Run(words, func(t *testing.T) { fails(t, exitBadInput, words, args...) })
 	}
 	require.Equal(t, []string{"in"}, names(t, folder))
+}
+
+func TestQuantizeWarnsOfNegativeValues(t *testing.T) {
+	folder, in := small(t)
+	r := lowbit("quantize", in, filepath.Join(folder, "u"), "--format", "dynamic8u")
+	require.Equal(t, "lowbit: warning: 1 of 1 tensors hold negative values, for which dynamic8u has no codes\n", r.stderr)
+	require.Zero(t, r.code)
+	store(t, filepath.Join(folder, "positive"), nil, f32("w", []float32{0, 1, 2}, 3))
+	succeeds(t, "quantize", filepath.Join(folder, "positive"), filepath.Join(folder, "l"), "--format", "linear4")
+}
+
+func TestWhatIsNoFile(t *testing.T) {
+	folder, in := small(t)
+	text, quantised := filepath.Join(folder, "text"), filepath.Join(folder, "quantised")
+	require.NoError(t, os.WriteFile(text, []byte("some text, no tensors"), 0o666))
+	succeeds(t, "quantize", in, quantised, "--format", "nf4")
+	fails(t, exitBadInput, text+": no safetensors file: ", "inspect", text)
+	fails(t, exitBadInput, folder+": a folder, want a file such as its model.safetensors", "plan", folder)
+	fails(t, exitBadInput, "--against wants a file that is not quantised: "+quantised, "inspect", in, "--against", quantised)
 }
 
 // conversions are command lines without their input and output.
@@ -111,7 +136,7 @@ func TestOutputs(t *testing.T) {
 			}
 			fails(t, exitBadInput, "a directory, want a file to replace", convert(folder, "--force")...)
 			fails(t, exitFailed, filepath.Join(in, "out"), convert(filepath.Join(in, "out"))...)
-			fails(t, exitFailed, filepath.Join(folder, "absent", "out"), convert(filepath.Join(folder, "absent", "out"))...)
+			fails(t, exitBadInput, "the folder "+filepath.Join(folder, "absent")+" does not exist", convert(filepath.Join(folder, "absent", "out"))...)
 			require.Equal(t, []string{"hard", "in", "out"}, names(t, folder))
 		})
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,10 +16,10 @@ import (
 
 type orthogonalizeCmd struct {
 	conversion
-	Coeffs string `default:"jordan" placeholder:"NAME" help:"The Newton-Schulz polynomials: ${polynomials}, polar-express:LxN for N steps from a lower bound L such as 1e-3, or triples in JSON such as [[3.4445,-4.775,2.0315]]."`
+	Coeffs string `default:"jordan" placeholder:"NAME" help:"The Newton-Schulz polynomials: jordan by default, of ${polynomials}, polar-express:LxN for N steps from a lower bound L such as 1e-3, or triples in JSON such as [[3.4445,-4.775,2.0315]]."`
 	Steps  *int   `placeholder:"N" help:"Newton-Schulz steps; as many as there are triples by default, or 5 for one."`
-	DType  string `name:"dtype" enum:"float32,bfloat16" default:"float32" placeholder:"DTYPE" help:"What to compute in: float32 or bfloat16."`
-	Method string `enum:"standard,gram" default:"standard" placeholder:"NAME" help:"standard, or gram, which is faster for matrices far from square."`
+	DType  string `name:"dtype" enum:"float32,bfloat16" default:"float32" placeholder:"DTYPE" help:"What to compute in: float32 (the default) or bfloat16."`
+	Method string `enum:"standard,gram" default:"standard" placeholder:"NAME" help:"standard (the default), or gram, which is faster for matrices far from square."`
 }
 
 var orthogonalizeVars = kong.Vars{"polynomials": strings.Join(kernels.PolynomialNames(), ", ")}
@@ -29,9 +30,11 @@ optimizer Muon: its singular vectors stay, its singular values go towards 1. The
 matrices. The dtype stays; all other tensors, and the metadata, are copied. A matrix of zeros stays one; one that holds
 NaN or Inf becomes NaN.
 
-Example:
+Examples:
 
     lowbit orthogonalize gradients.safetensors updates.safetensors --coeffs polar-express --steps 8
+    lowbit orthogonalize gradients.safetensors updates.safetensors --coeffs polar-express:1e-3x8
+    lowbit orthogonalize gradients.safetensors updates.safetensors --coeffs '[[1.5,-0.5,0]]' --steps 20
 `
 }
 
@@ -45,7 +48,7 @@ func (c *orthogonalizeCmd) plan() (*kernels.NewtonSchulzPlan, error) {
 	bfloat16 := c.DType == "bfloat16"
 	triples, safety, err := c.polynomials(bfloat16)
 	if err != nil {
-		return nil, badInput("--coeffs and --steps: %w", err)
+		return nil, badInput("--coeffs and --steps: %s", strings.TrimPrefix(err.Error(), "newton-schulz: "))
 	}
 	plan := &kernels.NewtonSchulzPlan{Safety: safety, BFloat16: bfloat16, Gram: c.Method == "gram", GramRestart: bfloat16}
 	for _, t := range triples {
@@ -60,6 +63,9 @@ func (c *orthogonalizeCmd) polynomials(bfloat16 bool) (triples []kernels.Triple,
 		if err := json.Unmarshal([]byte(c.Coeffs), &coeffs); err != nil {
 			return nil, 0, err
 		}
+	}
+	if names := kernels.PolynomialNames(); coeffs.Triples == nil && !slices.Contains(names, c.Coeffs) && !strings.HasPrefix(c.Coeffs, "polar-express:") {
+		return nil, 0, fmt.Errorf("polynomial %.100q is not known, want one of %s, polar-express:LxN or triples in JSON", c.Coeffs, strings.Join(names, ", "))
 	}
 	return coeffs.Polynomials(c.Steps, bfloat16)
 }

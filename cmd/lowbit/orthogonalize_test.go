@@ -151,18 +151,18 @@ func TestOrthogonalizeRefuses(t *testing.T) {
 	folder, in := small(t)
 	out := filepath.Join(folder, "out")
 	for words, flags := range map[string][]string{
-		`polynomial "jordn" is not known, want one of`: {"--coeffs", "jordn"},
-		"such as polar-express:1e-3x5":                 {"--coeffs", "polar-express:1e-3"},
-		"lower bound 0, want":                          {"--coeffs", "polar-express:0x5"},
-		"cubic5: 4 steps, want exactly 5":              {"--coeffs", "cubic5", "--steps", "4"},
-		"-1 steps, want 0 to 99":                       {"--steps=-1"},
-		"100 steps, want 0 to 99":                      {"--steps", "100"},
-		"got 2 elements, want 3":                       {"--coeffs", "[[1,2]]"},
-		"3 steps, want 0 to 2":                         {"--coeffs", "[[1,2,3],[1,2,3]]", "--steps", "3"},
-		"unexpected end of JSON input":                 {"--coeffs", "[[1,2,3]"},
-		"got an array, want a preset":                  {"--coeffs", "[]"},
-		"--dtype must be one of":                       {"--dtype", "float64"},
-		"--method must be one of":                      {"--method", "cubic"},
+		`--coeffs and --steps: polynomial "jordn" is not known, want one of classic-cubic, `: {"--coeffs", "jordn"},
+		"such as polar-express:1e-3x5":                        {"--coeffs", "polar-express:1e-3"},
+		"lower bound 0, want":                                 {"--coeffs", "polar-express:0x5"},
+		"--steps: polynomial cubic5: 4 steps, want exactly 5": {"--coeffs", "cubic5", "--steps", "4"},
+		"-1 steps, want 0 to 99":                              {"--steps=-1"},
+		"100 steps, want 0 to 99":                             {"--steps", "100"},
+		"got 2 elements, want 3":                              {"--coeffs", "[[1,2]]"},
+		"3 steps, want 0 to 2":                                {"--coeffs", "[[1,2,3],[1,2,3]]", "--steps", "3"},
+		"unexpected end of JSON input":                        {"--coeffs", "[[1,2,3]"},
+		"got an array, want a preset":                         {"--coeffs", "[]"},
+		"--dtype must be one of":                              {"--dtype", "float64"},
+		"--method must be one of":                             {"--method", "cubic"},
 	} {
 		t.Run(words, func(t *testing.T) {
 			fails(t, exitBadInput, words, append([]string{"orthogonalize", in, out}, flags...)...)

@@ -28,7 +28,7 @@ model_type may be ` + familyNames() + `.
 
 A matrix called embedding, embed_tokens, embed_in, token_embedding, tok_embeddings, word_embeddings or wte, after any
 prefix, is taken for the token embedding: its moments stay float32 in adamw_8bit, and AdamW steps it in muon. With
---config only the configuration's param_groups say so, as in lowbit step.
+--config only the configuration's param_groups say so, as in lowbit step; docs/configuration.md lists its keys.
 
 Examples:
 
@@ -41,7 +41,7 @@ func (c *planCmd) Validate() error {
 	const most = 1 << 20
 	switch {
 	case (c.File == "") == (c.Shapes == ""):
-		return badInput("plan wants a file or --shapes, one of the two")
+		return badInput("want a file or --shapes, one of the two")
 	case c.Shards < 1 || c.Shards > most:
 		return badInput("--shards is %d, want 1 to %d", c.Shards, most)
 	}
@@ -120,7 +120,7 @@ func (c *planCmd) configurations(params []optim.PlannedParam) ([]choice, error) 
 			continue
 		}
 		m.ParamGroups = embeddingsToAdamW(params)
-		for _, momentum := range []struct{ suffix, dtype string }{{"", "float32"}, {"_bfloat16", "bfloat16"}, {"_8bit", "8bit"}} {
+		for _, momentum := range []struct{ suffix, dtype string }{{"", "float32"}, {"_bfloat16", "bfloat16"}, {"_8bit", "8bit"}, {"_linear8", "linear8"}} {
 			m.MomentumDtype = momentum.dtype
 			list = append(list, choice{o.name + momentum.suffix, m})
 		}
@@ -143,7 +143,7 @@ func embeddingsToAdamW(params []optim.PlannedParam) []optim.ParamGroup {
 }
 
 func (p planJSON) print(e *env) error {
-	rows := [][]string{{"CONFIGURATION", "WEIGHTS", "GRADIENTS", "STATE", "A PARAMETER", "MASTER", "TOTAL", "PER RANK"}}
+	rows := [][]string{{"CONFIGURATION", "WEIGHTS", "GRADIENTS", "STATE", "A PARAMETER", "MASTER", "TOTAL", "PER RANK", "PER RANK, GIB"}}
 	for _, c := range p.Configurations {
 		cells := []string{c.Name}
 		for _, bytes := range []int64{c.WeightsBytes, c.GradientsBytes, c.StateBytes} {
@@ -153,7 +153,7 @@ func (p planJSON) print(e *env) error {
 		for _, bytes := range []int64{c.MasterBytes, c.TotalBytes, c.PerRankBytes} {
 			cells = append(cells, strconv.FormatInt(bytes, 10))
 		}
-		rows = append(rows, cells)
+		rows = append(rows, append(cells, strconv.FormatFloat(float64(c.PerRankBytes)/(1<<30), 'f', 3, 64)))
 	}
 	if err := printTable(e.stdout, rows); err != nil {
 		return err

@@ -122,7 +122,11 @@ func decoderParams(text []byte) ([]optim.PlannedParam, error) {
 func checkSizes(sizes map[string]int64) error {
 	const most = 1 << 24
 	for _, key := range sortedKeys(sizes) {
-		if n := sizes[key]; n < 1 || n > most {
+		n := sizes[key]
+		if n == 0 {
+			return fmt.Errorf("%s is missing or 0, want 1 to %d", key, most)
+		}
+		if n < 0 || n > most {
 			return fmt.Errorf("%s is %d, want 1 to %d", key, n, most)
 		}
 	}

@@ -26,6 +26,9 @@ func (c *planCmd) model() (*plannedModel, error) {
 	if c.Shapes != "" {
 		return modelOfShapes(c.Shapes)
 	}
+	if info, err := os.Stat(c.File); err == nil && info.IsDir() {
+		return nil, badInput("%s: a folder, want a file such as its model.safetensors, model.safetensors.index.json or config.json", c.File)
+	}
 	text, err := jsonText(c.File)
 	if err != nil {
 		return nil, inputError{err}

@@ -95,7 +95,9 @@ func TestPlanRoles(t *testing.T) {
 	require.Equal(t, int64(2*8*n+2*n+2*4*n/128), p.configuration(t, "adamw_8bit").StateBytes)
 	require.Equal(t, int64(2*8*n+4*n), p.configuration(t, "muon").StateBytes)
 	require.Equal(t, int64(2*8*n+2*n), p.configuration(t, "muon_bfloat16").StateBytes)
-	require.Equal(t, int64(2*8*n+n+4*n/128), p.configuration(t, "muon_8bit").StateBytes)
+	for _, name := range []string{"muon_8bit", "muon_linear8"} {
+		require.Equal(t, int64(2*8*n+n+4*n/128), p.configuration(t, name).StateBytes)
+	}
 	require.Contains(t, succeeds(t, "plan", path), "left out: steps")
 }
 
@@ -156,7 +158,7 @@ func TestPlanRefuses(t *testing.T) {
 	at := filepath.Join(folder, "config.json")
 	for text, want := range map[string]string{
 		`{"model_type": "bert"}`:                        `model_type "bert", want one of gemma`,
-		`{"model_type": "llama"}`:                       "hidden_size is 0, want 1 to",
+		`{"model_type": "llama"}`:                       "hidden_size is missing or 0, want 1 to",
 		`{"model_type": "gpt2", "n_layer": -1}`:         "want 1 to",
 		`{"model_type": "llama", "vocab_size": "many"}`: "vocab_size",
 		`{"model_type": "gpt2", "torch_dtype": "int8"}`: `dtype "int8", want float32`,

@@ -2,6 +2,7 @@ package main
 
 import (
 	"math/bits"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -18,7 +19,7 @@ type quantizeCmd struct {
 	Block       *int     `placeholder:"N" help:"Elements that share a scale; by default 128 for 8-bit formats and 64 for 4-bit ones."`
 	Include     []string `sep:"none" placeholder:"GLOB" help:"Quantise only tensors whose name matches, and copy the others. May be repeated."`
 	Exclude     []string `sep:"none" placeholder:"GLOB" help:"Copy tensors whose name matches. May be repeated."`
-	Layout      string   `enum:"lowbit,bitsandbytes" default:"lowbit" placeholder:"NAME" help:"The names and metadata in the file: lowbit or bitsandbytes (nf4 and fp4 only)."`
+	Layout      string   `enum:"lowbit,bitsandbytes" default:"lowbit" placeholder:"NAME" help:"The names and metadata in the file: lowbit (the default) or bitsandbytes (nf4 and fp4 only)."`
 	DoubleQuant bool     `help:"Quantise the scales too, in the bitsandbytes layout."`
 }
 
@@ -29,9 +30,10 @@ decodes to NaN. The formats dynamic8u and linear4 are for values that are never 
 
 Patterns are for whole names: * is any run of characters, ? is one, [a-z] is one of a class.
 
-Example:
+Examples:
 
     lowbit quantize model.safetensors model-nf4.safetensors --format nf4 --include '*.weight' --exclude 'lm_head.*'
+    lowbit quantize model.safetensors model-bnb.safetensors --format nf4 --layout bitsandbytes --double-quant
 `
 }
 
@@ -84,7 +86,7 @@ func (c *quantizeCmd) Run(e *env) error {
 	if c.Layout == "bitsandbytes" {
 		l = bitsandbytesLayout{c.DoubleQuant}
 	}
-	return e.convert(&c.conversion, func(o *output) error {
+	o, err := e.produce(&c.conversion, func(o *output) error {
 		if err := refuseQuantised(o.in); err != nil {
 			return err
 		}
@@ -102,6 +104,19 @@ func (c *quantizeCmd) Run(e *env) error {
 		l.finish(o, format.Codebook)
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	negative := 0
+	for _, r := range o.records {
+		if r.clipped {
+			negative++
+		}
+	}
+	if negative > 0 {
+		e.warn("%d of %d tensors hold negative values, for which %s has no codes", negative, len(o.records), c.Format)
+	}
+	return e.printConversion(o, &c.conversion)
 }
 
 // layout is how quantised tensors are laid out in a file.
@@ -206,11 +221,13 @@ func (q quantizer) run(w *tensorfile.Writer, done func(int64)) error {
 	}
 	var stats errorStats
 	s := &q.o.scratch
+	unsigned := slices.Min(q.f.Codebook.Values()) >= 0
 	err := q.e.pieces(q.t.Elements(), align, func(first int64, n int) error {
 		x, y := sized(&s.x, n), sized(&s.y, n)
 		if err := q.o.in.ReadFloat32(q.t, x, first); err != nil {
 			return err
 		}
+		q.r.clipped = q.r.clipped || unsigned && slices.ContainsFunc(x, func(v float32) bool { return v < 0 })
 		codes, scales := sized(&s.codes, q.f.CodeBytes(n)), sized(&s.scales, q.f.Scales(n))
 		poisoned, err := kernels.Quantize(codes, scales, x, q.f, q.threads)
 		if err != nil {

@@ -44,6 +44,7 @@ type record struct {
 	*matrices // of orthogonalize
 
 	copied, measured bool
+	clipped          bool // whether values have no code near them, being negative
 }
 
 func recordOf(t tensorfile.Tensor) *record {

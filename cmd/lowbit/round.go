@@ -9,7 +9,7 @@ import (
 type roundCmd struct {
 	conversion
 	To   string  `required:"" enum:"bfloat16" placeholder:"bfloat16" help:"The dtype to round to: bfloat16."`
-	Mode string  `enum:"nearest,truncate,stochastic" default:"nearest" placeholder:"MODE" help:"nearest (ties to even), truncate (towards zero) or stochastic."`
+	Mode string  `enum:"nearest,truncate,stochastic" default:"nearest" placeholder:"MODE" help:"nearest (ties to even, the default), truncate (towards zero) or stochastic."`
 	Seed *uint64 `placeholder:"N" help:"Seed of the random bits of --mode stochastic; 0 by default."`
 	Step *uint64 `placeholder:"N" help:"Step of the random bits of --mode stochastic; 0 by default."`
 }

@@ -28,7 +28,7 @@ type stepCmd struct {
 func (*stepCmd) Help() string {
 	return `Prints one line of JSON a step: step, lr, grad_norm, clip, what was skipped, and the bytes of the state. Gradients are F32,
 BF16 or F16. A parameter that has no gradient is left alone; tensors of other dtypes are copied. Roles and everything else
-that differs between parameters stand in the configuration's param_groups. Matrices are [in, out] for Muon's variant
+that differs between parameters stand in the configuration's param_groups; docs/configuration.md lists its keys. Matrices are [in, out] for Muon's variant
 optax and [out, in] for the others, as in the systems that they come from.
 
 The steps of one call and of several give the same bits. Both files appear, or neither does.

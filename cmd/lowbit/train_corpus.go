@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/lowbit-go/lowbit/internal/lm"
 )
@@ -38,7 +39,7 @@ func (e *env) loadCorpus(source string) (corpus, error) {
 	}
 	text, err := lm.LoadCorpus(source)
 	if err != nil {
-		return corpus{}, badInput("--corpus: %w", err)
+		return corpus{}, badInput("--corpus: %s", strings.TrimPrefix(err.Error(), "lm: "))
 	}
 	path, err := filepath.Abs(source)
 	if err != nil {

@@ -256,7 +256,7 @@ func TestTrainRefuses(t *testing.T) {
 		"-dir needs --optimizer-state-offload disk, got none":  {"--optimizer-state-offload-dir", folder},
 		"-dir needs --optimizer-state-offload disk, got cpu":   {"--optimizer-state-offload", "cpu", "--optimizer-state-offload-dir", folder},
 		"--optimizer-state-offload-batch-size is 0, want 1 or": {"--optimizer-state-offload-batch-size", "0"},
-		"--corpus: lm: corpus":                                 {"--corpus", at("absent")},
+		"--corpus: stat " + at("absent") + ": ":                {"--corpus", at("absent")},
 		"holds 5 bytes of text, want at least":                 {"--corpus", at("short")},
 		at("empty") + " holds 0 bytes of text":                 {"--corpus", at("empty")},
 		"--checkpoint needs exactly one optimizer, got adamw_": {"--checkpoint", at("new")},
@@ -270,7 +270,7 @@ func TestTrainRefuses(t *testing.T) {
 		at("hollow") + ": the checkpoint's model is , this":    {"--resume", at("hollow"), "--lr", "1"},
 		at("few") + ": lowbit.train has 1 losses for step 2":   {"--resume", at("few")},
 		at("later") + ": lowbit.train has version 2, want 1":   {"--resume", at("later")},
-		at("short") + ": ":                                     {"--resume", at("short")},
+		at("short") + ": ": {"--resume", at("short")},
 		at("altered") + ": the checksum does not match":        {"--resume", at("altered")},
 		"the checkpoint's optimizer is adamw_8bit, this run's": {"--resume", at("c"), "--adam-4bit"},
 		"the checkpoint's seed is 0, this run's is 3":          {"--resume", at("c"), "--seed", "3"},
@@ -289,7 +289,7 @@ func TestTrainRefuses(t *testing.T) {
 	}
 	fails(t, exitFailed, at("absent"), train(2, "--out", filepath.Join(at("absent"), "out"))...)
 	fails(t, exitFailed, at("absent")+": scratch file: ", train(2, "--optimizer-state-offload", "disk", "--optimizer-state-offload-dir", at("absent"))...)
-	fails(t, exitFailed, at("absent"), train(2, "--adam-8bit", "--checkpoint", filepath.Join(at("absent"), "c"))...)
+	fails(t, exitBadInput, "the folder "+at("absent")+" does not exist", train(2, "--adam-8bit", "--checkpoint", filepath.Join(at("absent"), "c"))...)
 	require.Equal(t, everything, names(t, folder))
 }
 

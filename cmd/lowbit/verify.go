@@ -11,7 +11,7 @@ import (
 
 type verifyCmd struct {
 	Filter string `placeholder:"RE" help:"Check only operations whose NAME/VARIANT the regular expression matches."`
-	Cases  int    `default:"100" placeholder:"N" help:"Inputs for each implementation. The first hundred have every length and offset that matters."`
+	Cases  int    `default:"100" placeholder:"N" help:"Inputs for each implementation; 100 by default. The first hundred have every length and offset that matters."`
 	JSON   bool   `name:"json" help:"Print the table as one JSON object."`
 }
 

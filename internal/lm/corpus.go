@@ -62,7 +62,7 @@ func GoSource() (Corpus, error) {
 func load(path string, keep func(fs.DirEntry) bool) (Corpus, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return Corpus{}, fmt.Errorf("lm: corpus: %w", err)
+		return Corpus{}, fmt.Errorf("lm: %w", err)
 	}
 	var text []byte
 	switch {
@@ -71,16 +71,16 @@ func load(path string, keep func(fs.DirEntry) bool) (Corpus, error) {
 	case info.Mode().IsRegular():
 		text, err = readText(path, corpusCap)
 		if err == nil && isBinary(text) {
-			return Corpus{}, fmt.Errorf("lm: corpus %s holds zero bytes, want text", path)
+			return Corpus{}, fmt.Errorf("lm: %s holds zero bytes, want text", path)
 		}
 	default:
-		return Corpus{}, fmt.Errorf("lm: corpus %s is %s, want a file or a folder", path, info.Mode().Type())
+		return Corpus{}, fmt.Errorf("lm: %s is %s, want a file or a folder", path, info.Mode().Type())
 	}
 	if err != nil {
-		return Corpus{}, fmt.Errorf("lm: corpus: %w", err)
+		return Corpus{}, fmt.Errorf("lm: %w", err)
 	}
 	if len(text) < corpusMin {
-		return Corpus{}, fmt.Errorf("lm: corpus %s holds %d bytes of text, want at least %d", path, len(text), corpusMin)
+		return Corpus{}, fmt.Errorf("lm: %s holds %d bytes of text, want at least %d", path, len(text), corpusMin)
 	}
 	return split(text), nil
 }

@@ -63,10 +63,10 @@ func Decode(r io.ReaderAt, size int64, name string) (*File, error) {
 	}
 	n := binary.LittleEndian.Uint64(length[:])
 	if n > maxHeaderBytes {
-		return bad("a header of %d bytes, at most %d are allowed", n, maxHeaderBytes)
+		return bad("no safetensors file: its first 8 bytes stand for a header of %d bytes, at most %d are allowed", n, maxHeaderBytes)
 	}
 	if n > uint64(size-lengthBytes) {
-		return bad("a header of %d bytes, the file has %d after its length", n, size-lengthBytes)
+		return bad("no safetensors file, or cut off: its first 8 bytes stand for a header of %d bytes, the file has %d after its length", n, size-lengthBytes)
 	}
 	header := make([]byte, n)
 	if err := f.readFull(header, lengthBytes); err != nil {
