@@ -17,7 +17,7 @@ type inspectCmd struct {
 
 func (*inspectCmd) Help() string {
 	return `Bits are those of a whole stored tensor, scales included, for each of its elements.
-Of an optimizer's checkpoint it also tells how much of the second moments is zero.
+Of an optimizer's checkpoint it tells how moments are kept, instead of bits, and how much of the second ones is zero.
 
 Example:
 
@@ -49,11 +49,18 @@ func (c *inspectCmd) Run(e *env) error {
 			return err
 		}
 	}
-	moments, err := secondMoments(f)
+	saved, err := readDescription(f)
 	if err != nil {
 		return err
 	}
-	return c.print(e, a, records, total, moments)
+	var moments []secondMoment
+	if saved != nil {
+		saved.describe(records)
+		if moments, err = secondMoments(f, saved); err != nil {
+			return err
+		}
+	}
+	return c.print(e, a, records, total, saved, moments)
 }
 
 func (q *quantised) record() *record {
@@ -140,7 +147,7 @@ type inspectTotal struct {
 	RMSError     number `json:"rms_error"`
 }
 
-func (c *inspectCmd) print(e *env, a *archive, records []*record, stats errorStats, moments []secondMoment) error {
+func (c *inspectCmd) print(e *env, a *archive, records []*record, stats errorStats, saved *checkpoint, moments []secondMoment) error {
 	total := &record{Name: "total"}
 	total.MaxAbsError, total.MeanAbsError, total.RMSError = unknown, unknown, unknown
 	if c.Against != "" {
@@ -161,6 +168,11 @@ func (c *inspectCmd) print(e *env, a *archive, records []*record, stats errorSta
 		rows = append(rows, []string{printable(r.Name), string(r.DType), shapeText(r.Shape), r.formatText(), r.blockText(), strconv.FormatInt(r.BytesOut, 10), r.bitsText()})
 	}
 	rows = append(rows, []string{"total", "", "", "", "", strconv.FormatInt(total.BytesOut, 10), total.bitsText()})
+	if saved != nil { // whose tensors of codes and scales are not those of one tensor's bits
+		for i := range rows {
+			rows[i] = rows[i][:len(rows[i])-1]
+		}
+	}
 	if c.Against != "" {
 		rows[0] = append(rows[0], "MAX ERROR", "MEAN ERROR", "RMS ERROR")
 		for i, r := range append(records, total) {
@@ -170,7 +182,11 @@ func (c *inspectCmd) print(e *env, a *archive, records []*record, stats errorSta
 	if err := printTable(e.stdout, rows); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(e.stdout, "tensors: %d, quantised: %d\n", len(records), len(a.quantised)); err != nil {
+	summary := fmt.Sprintf("tensors: %d, quantised: %d", len(records), len(a.quantised))
+	if saved != nil {
+		summary = fmt.Sprintf("tensors: %d, a checkpoint of %s, step %d", len(records), printable(saved.Representation), saved.Step)
+	}
+	if _, err := fmt.Fprintln(e.stdout, summary); err != nil {
 		return err
 	}
 	return e.printSecondMoments(moments)

@@ -86,7 +86,6 @@ func TestWhatIsNoFile(t *testing.T) {
 	require.NoError(t, os.WriteFile(text, []byte("some text, no tensors"), 0o666))
 	succeeds(t, "quantize", in, quantised, "--format", "nf4")
 	fails(t, exitBadInput, text+": no safetensors file: ", "inspect", text)
-	fails(t, exitBadInput, folder+": a folder, want a file such as its model.safetensors", "plan", folder)
 	fails(t, exitBadInput, "--against wants a file that is not quantised: "+quantised, "inspect", in, "--against", quantised)
 }
 

@@ -3,11 +3,53 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/lowbit-go/lowbit/internal/tensorfile"
 )
 
 const checkpointKey = "lowbit.optimizer" // the metadata that describes an optimizer's state
+
+// checkpoint is what a checkpoint's metadata says of the optimizer's state.
+type checkpoint struct {
+	Representation string `json:"representation"`
+	Step           int64  `json:"step"`
+	Config         struct {
+		Block int64 `json:"quant_block_size"`
+	} `json:"config"`
+	Parameters []struct {
+		Name      string  `json:"name"`
+		Shape     []int64 `json:"shape"`
+		Precision string  `json:"precision"`
+	} `json:"parameters"`
+}
+
+// readDescription returns nil for a file that is no checkpoint.
+func readDescription(f *tensorfile.File) (*checkpoint, error) {
+	text, ok := f.Metadata[checkpointKey]
+	if !ok {
+		return nil, nil
+	}
+	saved := &checkpoint{}
+	if err := json.Unmarshal([]byte(text), saved); err != nil {
+		return nil, badInput("%s: metadata %s: %v", f.Path, checkpointKey, err)
+	}
+	return saved, nil
+}
+
+// describe fills in how the codes of moments are kept.
+func (c *checkpoint) describe(records []*record) {
+	precision := map[string]string{}
+	for _, p := range c.Parameters {
+		precision[p.Name] = p.Precision
+	}
+	for _, r := range records {
+		kind, name, _ := strings.Cut(r.Name, "/")
+		if r.DType == "U8" && (kind == "exp_avg" || kind == "exp_avg_sq") {
+			r.Format, r.Block = precision[name], c.Config.Block
+		}
+	}
+}
 
 // secondMoment says how much of a parameter's second moment is zero: such elements take
 // steps that eps alone bounds.
@@ -17,26 +59,8 @@ type secondMoment struct {
 	Zeros    int64  `json:"zeros"`
 }
 
-// secondMoments probes the second moments of an optimizer's checkpoint; other files have
-// none.
-func secondMoments(f *tensorfile.File) ([]secondMoment, error) {
-	text, ok := f.Metadata[checkpointKey]
-	if !ok {
-		return nil, nil
-	}
-	var saved struct {
-		Config struct {
-			Block int64 `json:"quant_block_size"`
-		} `json:"config"`
-		Parameters []struct {
-			Name      string  `json:"name"`
-			Shape     []int64 `json:"shape"`
-			Precision string  `json:"precision"`
-		} `json:"parameters"`
-	}
-	if err := json.Unmarshal([]byte(text), &saved); err != nil {
-		return nil, badInput("%s: metadata %s: %v", f.Path, checkpointKey, err)
-	}
+// secondMoments probes the second moments of an optimizer's checkpoint.
+func secondMoments(f *tensorfile.File, saved *checkpoint) ([]secondMoment, error) {
 	var list []secondMoment
 	for _, p := range saved.Parameters {
 		m := momentFile{f, p.Name, elements(p.Shape)}
@@ -141,7 +165,7 @@ func (e *env) printSecondMoments(list []secondMoment) error {
 	if len(list) == 0 {
 		return nil
 	}
-	rows := [][]string{{"SECOND MOMENT OF", "ELEMENTS", "ZERO", ""}}
+	rows := [][]string{{"SECOND MOMENT OF", "ELEMENTS", "ZERO", "SHARE"}}
 	for _, s := range list {
 		rows = append(rows, []string{printable(s.Name), fmt.Sprint(s.Elements), fmt.Sprint(s.Zeros),
 			fmt.Sprintf("%.2f %%", 100*float64(s.Zeros)/float64(max(s.Elements, 1)))})

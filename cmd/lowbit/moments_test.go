@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -52,6 +53,14 @@ func TestInspectProbesSecondMoments(t *testing.T) {
 			SecondMoments []secondMoment `json:"second_moments"`
 		}
 		require.NoError(t, json.Unmarshal(stdout.Bytes(), &report))
+		text := succeeds(t, "inspect", path)
+		require.Contains(t, text, "ZERO  SHARE")
+		require.NotContains(t, text, "BITS")
+		require.NotContains(t, text, "quantised:")
+		if strings.Contains(config, "adam_8bit") {
+			require.Regexp(t, `(?m)^exp_avg/m +U8 +\[640\] +8-bit +128 +640$`, text)
+			require.Contains(t, text, `, a checkpoint of "adam 8-bit block 128", step 1`)
+		}
 		require.Equal(t, []secondMoment{{"m", 640, 2*64 + 10 - 2}, {"v", 100, 32}}, report.SecondMoments, config)
 	}
 }

@@ -186,7 +186,7 @@ func TestPlanRefuses(t *testing.T) {
 		{"with a product below 2^63", []string{"--shapes", "9999999999x9999999999"}},
 		{"more bytes than 63 bits", []string{"--shapes", "4000000000000000000"}},
 		{"no such file", []string{filepath.Join(folder, "missing")}},
-		{"a directory", []string{folder}},
+		{"a folder, want a file such as", []string{folder}},
 		{"master: got split", []string{in, "--config", writeConfig(t, `{"master": "split"}`)}},
 	} {
 		fails(t, exitBadInput, test.want, append([]string{"plan"}, test.args...)...)

@@ -299,7 +299,7 @@ func TestStepRefuses(t *testing.T) {
 	} {
 		t.Run(words, func(t *testing.T) { fails(t, exitBadInput, words, with(flags...)...) })
 	}
-	fails(t, exitFailed, at("absent"), with("--out-state", filepath.Join(at("absent"), "s"))...)
+	fails(t, exitBadInput, "the folder "+at("absent")+" does not exist", with("--out-state", filepath.Join(at("absent"), "s"))...)
 	fails(t, exitBadInput, "missing flags: --grads", append(append([]string{}, args[:5]...), args[7:]...)...)
 	require.Equal(t, everything, names(t, folder))
 }

@@ -9,7 +9,7 @@ import (
 
 type trainCmd struct {
 	Corpus       string      `placeholder:"PATH" help:"A file or a folder of text to train on, or embedded for a text inside the command. By default the source of the Go standard library."`
-	Steps        *int64      `placeholder:"N" help:"Optimizer steps of each run; 300 by default."`
+	Steps        *int64      `placeholder:"N" help:"Optimizer steps of each run; 300 by default. With --resume more than the run had is more at the schedule's last rate."`
 	Optimizer    []string    `placeholder:"NAME" help:"The optimizers to compare, all by default: ${optimizers}."`
 	Adam8bit     bool        `name:"adam-8bit" help:"Train with adamw_8bit alone."`
 	Adam4bit     bool        `name:"adam-4bit" help:"Train with adamw_4bit alone."`
@@ -24,7 +24,7 @@ type trainCmd struct {
 	Seed         *uint64     `placeholder:"N" help:"Seed of the weights, the batches and stochastic rounding; 0 by default."`
 	Out          string      `placeholder:"DIR" help:"Folder for loss.csv and loss.png, made if need be; by default a new one among the temporary files."`
 	Checkpoint   string      `placeholder:"FILE" help:"Save weights, optimizer state and losses there at the end, or when interrupted."`
-	Resume       string      `placeholder:"FILE" help:"Continue the run of a checkpoint; what the command line leaves open is as it was there."`
+	Resume       string      `placeholder:"FILE" help:"Continue the run of a checkpoint; what the command line leaves open is as it was there, and the schedule of the learning rate too."`
 	Force        bool        `help:"Replace output files that exist."`
 	Threads      threadCount `placeholder:"N" help:"Use at most N threads; 0 means one a core."`
 	JSON         bool        `name:"json" help:"Print the table as one JSON object."`
@@ -70,6 +70,7 @@ func (c *trainCmd) Run(e *env) error {
 		if err := runs[0].resume(c.Resume, saved); err != nil {
 			return err
 		}
+		runs[0].warnOfSchedule(e)
 	}
 	if c.Checkpoint != "" {
 		if err := probe(c.Checkpoint, c.Force || sameFile(c.Checkpoint, c.Resume)); err != nil {
@@ -98,13 +99,16 @@ func (c *trainCmd) newTraining(e *env, saved *trainState) (*training, error) {
 	t := &training{steps: defaultSteps}
 	source := c.Corpus
 	if saved != nil {
-		t.steps, t.seed = saved.Steps, saved.Seed
+		t.steps, t.scheduled, t.seed = saved.Steps, saved.scheduled(), saved.Seed
 		if source == "" {
 			source = saved.Corpus.Source
 		}
 	}
 	if c.Steps != nil {
 		t.steps = *c.Steps
+	}
+	if saved == nil {
+		t.scheduled = t.steps
 	}
 	if c.Seed != nil {
 		t.seed = *c.Seed

@@ -82,6 +82,31 @@ func (c *trainCmd) readCheckpoint() (*trainState, error) {
 	return saved, nil
 }
 
+// scheduled is the length of the run's schedule, which stays when it goes on for longer.
+func (s *trainState) scheduled() int64 {
+	if config, err := optim.ParseConfig(s.Config); err == nil { // otherwise the run refuses to resume
+		if total := learningRate(config).Total; total > 0 {
+			return total
+		}
+	}
+	return s.Steps
+}
+
+func learningRate(config optim.Config) optim.Schedule {
+	if c, ok := config.(optim.MuonConfig); ok {
+		return c.LR
+	}
+	return config.(optim.AdamWConfig).LR
+}
+
+// warnOfSchedule says that a run has more steps than its schedule.
+func (r *trainRun) warnOfSchedule(e *env) {
+	lr, last := learningRate(r.config), r.training.steps-1
+	if lr.Type != "constant" && lr.Total <= last {
+		e.warn("the schedule of the learning rate ends at step %d: the steps from there to %d are at its last rate, %v", lr.Total, last+1, lr.At(last))
+	}
+}
+
 // resume continues from a checkpoint of the same run.
 func (r *trainRun) resume(path string, saved *trainState) error {
 	want, err := r.state()
@@ -105,8 +130,7 @@ func (r *trainRun) resume(path string, saved *trainState) error {
 
 type difference struct{ what, saved, want string }
 
-// differences are what must be the same in two runs for one to continue the other. The number of steps matters where
-// the configuration follows from it.
+// differences are what must be the same in two runs for one to continue the other. The number of steps need not be.
 func (s *trainState) differences(want *trainState) []difference {
 	list := []difference{
 		{"optimizer", s.Optimizer, want.Optimizer},
@@ -120,7 +144,6 @@ func (s *trainState) differences(want *trainState) []difference {
 	if bytes.Equal(s.Config, want.Config) {
 		return list
 	}
-	list = append(list, difference{"number of steps", strconv.FormatInt(s.Steps, 10), strconv.FormatInt(want.Steps, 10)})
 	return append(list, configDifferences(s.Config, want.Config)...)
 }
 

@@ -135,7 +135,7 @@ func (c *trainCmd) settings(t *training) settings {
 	return settings{
 		lr: optim.Schedule{
 			Type: "cosine", Peak: lr, Floor: or(c.MinLR, lr/10) / lr,
-			Warmup: min(warmupSteps, t.steps/10), Total: t.steps,
+			Warmup: min(warmupSteps, t.scheduled/10), Total: t.scheduled,
 		},
 		beta1: or(c.AdamBeta1, 0.9), beta2: or(c.AdamBeta2, 0.999),
 		weightDecay: or(c.WeightDecay, 0), gradClipNorm: c.GradClipNorm, seed: t.seed,

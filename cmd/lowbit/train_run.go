@@ -14,11 +14,12 @@ import (
 
 // training is what all runs of a command have in common.
 type training struct {
-	corpus  corpusID
-	sampler *lm.Sampler
-	heldOut lm.Batch
-	steps   int64
-	seed    uint64
+	corpus    corpusID
+	sampler   *lm.Sampler
+	heldOut   lm.Batch
+	steps     int64
+	scheduled int64 // steps that the learning rate falls for
+	seed      uint64
 }
 
 // trainRun is the training of one optimizer.

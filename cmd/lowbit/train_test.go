@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/csv"
 	"encoding/json"
+	"fmt"
 	"image/png"
 	"math"
 	"os"
@@ -275,7 +276,6 @@ func TestTrainRefuses(t *testing.T) {
 		"the checkpoint's optimizer is adamw_8bit, this run's": {"--resume", at("c"), "--adam-4bit"},
 		"the checkpoint's seed is 0, this run's is 3":          {"--resume", at("c"), "--seed", "3"},
 		"the checkpoint's corpus is the embedded text (":       {"--resume", at("c"), "--corpus", at("text")},
-		"the checkpoint's number of steps is 2, this run's is": {"--resume", at("c"), "--steps", "5", "--adam-8bit"},
 		"the checkpoint's weight_decay is 0, this run's is 1":  {"--resume", at("c"), "--weight-decay", "1"},
 		"the checkpoint is at step 2, this run has 1":          {"--resume", at("c"), "--steps", "1"},
 	} {
@@ -306,6 +306,24 @@ func TestTrainGoesOn(t *testing.T) {
 	_, got := load(t, at("c3"))
 	checksum := func(x tensor) bool { return x.name == "sha256" }
 	require.Equal(t, slices.DeleteFunc(want, checksum), slices.DeleteFunc(got, checksum))
+}
+
+// TestTrainGoesOnAtTheLastRate, whichever flags repeat what the checkpoint says.
+func TestTrainGoesOnAtTheLastRate(t *testing.T) {
+	folder := t.TempDir()
+	at := func(name string) string { return filepath.Join(folder, name) }
+	trained(t, train(4, "--adam-8bit", "--out", at("a"), "--checkpoint", at("c"))...)
+	var curves [][]byte
+	for i, flags := range [][]string{{}, {"--adam-8bit"}, {"--adam-beta1", "0.9"}} {
+		out := at(fmt.Sprint(i))
+		r := lowbit(append([]string{"train", "--resume", at("c"), "--steps", "6", "--out", out, "--checkpoint", out + ".c"}, flags...)...)
+		require.Equal(t, "lowbit: warning: the schedule of the learning rate ends at step 4: the steps from there to 6 are at its last rate, 0.001\n", r.stderr)
+		require.Zero(t, r.code)
+		curves = append(curves, read(t, filepath.Join(out, "loss.csv")))
+		require.Equal(t, curves[0], curves[i])
+		r = lowbit("train", "--resume", out+".c", "--adam-beta2", "0.999", "--steps", "7", "--out", out+"b")
+		require.Zero(t, r.code, r.stderr)
+	}
 }
 
 // TestTrainWarns says what is known to train badly, and which text is used where there is no Go.
