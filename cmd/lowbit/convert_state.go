@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"strings"
 
@@ -118,7 +120,7 @@ func (c *convertStateCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	return c.print(e, report)
+	return c.print(e, report, config)
 }
 
 // target is the configuration of the checkpoint to write.
@@ -197,7 +199,11 @@ type convertedJSON struct {
 	NonFiniteBlocks int64   `json:"nonfinite_blocks"` // or factors
 }
 
-func (c *convertStateCmd) print(e *env, report []optim.Converted) error {
+func (c *convertStateCmd) print(e *env, report []optim.Converted, config optim.Config) error {
+	settings, err := settingsOf(config)
+	if err != nil {
+		return err
+	}
 	list := []convertedJSON{}
 	rows := [][]string{{"PARAMETER", "SHAPE", "FIRST MOMENT", "SECOND MOMENT"}}
 	for _, r := range report {
@@ -210,13 +216,42 @@ func (c *convertStateCmd) print(e *env, report []optim.Converted) error {
 	if c.JSON {
 		return e.printJSON(struct {
 			Parameters []convertedJSON `json:"parameters"`
-		}{list})
+			Config     json.RawMessage `json:"config"`
+		}{list, settings})
 	}
 	if err := printTable(e.stdout, rows); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(e.stdout, "wrote %s\n", c.Out)
+	_, err = fmt.Fprintf(e.stdout, "wrote %s, from which an optimizer resumes whose configuration has\n%s\n", c.Out, settings)
 	return err
+}
+
+// settingsOf are the keys of a configuration that differ from the defaults, as JSON.
+func settingsOf(config optim.Config) ([]byte, error) {
+	least := `{}`
+	if m, ok := config.(optim.MuonConfig); ok {
+		least = fmt.Sprintf(`{"type": "muon", "variant": %q, "lr": 0}`, m.Variant)
+	}
+	defaults, err := optim.ParseConfig([]byte(least))
+	if err != nil {
+		return nil, err
+	}
+	var keys [2]map[string]json.RawMessage
+	for i, c := range []optim.Config{config, defaults} {
+		encoded, err := json.Marshal(c)
+		if err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal(encoded, &keys[i]); err != nil {
+			return nil, err
+		}
+	}
+	if config.Type() == "muon" { // whose type and variant are always said
+		delete(keys[1], "type")
+		delete(keys[1], "variant")
+	}
+	maps.DeleteFunc(keys[0], func(key string, value json.RawMessage) bool { return bytes.Equal(value, keys[1][key]) })
+	return json.Marshal(keys[0])
 }
 
 func change(from, to string, kept bool) string {

@@ -67,7 +67,7 @@ func TestConvertStateOfMuon(t *testing.T) {
 	succeeds(t, "step", "--config", writeConfig(t, `{"type": "muon", "lr": 1}`), "--params", at("p"), "--grads", at("p"), "--out-params", at("p2"), "--out-state", at("s"))
 	from := "s"
 	for _, to := range []string{"muon_8bit", "muon_bfloat16", "muon_linear8", "muon"} {
-		succeeds(t, "convert-state", at(from), at(to), "--to", to)
+		require.Contains(t, succeeds(t, "convert-state", at(from), at(to), "--to", to), "configuration has\n{\"lr\":1,")
 		from = to
 	}
 	fails(t, exitBadInput, "the state is muon's, which adamw_8bit is not", "convert-state", at("s"), at("x"), "--to", "adamw_8bit")
@@ -86,6 +86,8 @@ func TestConvertStateImports(t *testing.T) {
 		tensor{"w.step", "I64", []int64{}, binary.LittleEndian.AppendUint64(nil, 3)})
 	require.Contains(t, succeeds(t, "convert-state", at("exported"), at("s"), "--from", "bitsandbytes", "--to", "adamw_8bit"),
 		"qmap1 block 256 to dynamic8 block 256, codes kept")
+	require.Contains(t, succeeds(t, "convert-state", at("exported"), at("s2"), "--from", "bitsandbytes", "--to", "adamw_8bit"),
+		"wrote "+at("s2")+", from which an optimizer resumes whose configuration has\n{\"adam_8bit\":true,\"quant_block_size\":256}\n")
 	store(t, at("p"), nil, f32("w", set.F32("p3"), shape...))
 	store(t, at("g"), nil, f32("w", set.F32("g4"), shape...))
 	succeeds(t, "step", "--config", writeConfig(t, `{"lr": 0.01, "weight_decay": 0.01, "adam_8bit": true, "quant_block_size": 256}`),
