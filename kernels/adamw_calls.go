@@ -213,11 +213,14 @@ func (at *adamWMemory) fill(t *AdamWTensors) {
 }
 
 func fillFloats(f *Floats, memory unsafe.Pointer, n int) {
-	if f.BF16 != nil {
-		f.BF16 = unsafe.Slice((*bf16.BF16)(memory), n)
-	} else {
-		f.F32 = unsafe.Slice((*float32)(memory), n)
+	*f = floatsAt(memory, n, f.BF16 != nil)
+}
+
+func floatsAt(memory unsafe.Pointer, n int, narrow bool) Floats {
+	if narrow {
+		return Floats{BF16: unsafe.Slice((*bf16.BF16)(memory), n)}
 	}
+	return Floats{F32: unsafe.Slice((*float32)(memory), n)}
 }
 
 func fillMoment(m *Moment, memory, scales unsafe.Pointer, n int) {
