@@ -47,7 +47,7 @@ func (e *cpu) adamW(p *parameter, s *kernels.AdamWScalars) (kernels.Counts, bool
 		Weights: p.Weights, Low: p.moments.low, Gradients: p.gradients(), M: p.moments.m, V: p.moments.v,
 	}
 	if p.storage == storeFactored {
-		return kernels.AdamWFactored(&e.tensors, p.moments.row, p.moments.col, s)
+		e.tensors.V.Row, e.tensors.V.Col = p.moments.row, p.moments.col
 	}
 	e.added = append(e.added, newAddedParam(p.Param, &e.tensors.Weights, &e.tensors.Gradients))
 	return kernels.Counts{}, false, e.calls.Add(&e.tensors, s)
@@ -63,8 +63,9 @@ func (e *cpu) begin() {
 
 func (e *cpu) finish() (c kernels.Counts, skipped int64, err error) {
 	c, skipped, err = e.finishMuon()
-	c.Add(e.calls.Run())
-	return c, skipped, err
+	counts, skippedByAdamW := e.calls.Run()
+	c.Add(counts)
+	return c, skipped + skippedByAdamW, err
 }
 
 func (e *cpu) again(count int) bool {
