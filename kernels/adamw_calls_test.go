@@ -175,3 +175,60 @@ func TestManyParameters(t *testing.T) {
 		})
 	}
 }
+
+// TestManyMatrices: AdamWFactored's bits and counts, step after step.
+func TestManyMatrices(t *testing.T) {
+	shapes := [][2]int{{8, 8}, {8, 8}, {1, 5}, {300, 200}, {8, 8}, {3, 100}, {200, 164}, {64, 512}, {7, 1}}
+	format := Format{Codebook: codebook.DE4(), Block: 128}
+	for _, narrow := range []bool{false, true} {
+		for _, skip := range []bool{false, true} {
+			for _, threads := range []Threads{1, 3} {
+				random := rand.New(rand.NewPCG(3, 4))
+				c := manyCase{m: format, v: format, weights: narrow}
+				s := AdamWHyper{LR: 1e-2, Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, Step: 3, GradScale: 1}.Scalars()
+				s.SkipNonFinite = skip
+				var calls AdamWCalls
+				var got, want []*AdamWTensors
+				for i, shape := range shapes {
+					x := c.tensors(shape[0]*shape[1], random, 0)
+					if i == 2 || i == 3 {
+						x = c.tensors(shape[0]*shape[1], random, 1)
+					}
+					x.V = Moment{Row: make([]float32, shape[0]), Col: make([]float32, shape[1])}
+					y := cloneTensors(x)
+					y.V.Row, y.V.Col = slices.Clone(x.V.Row), slices.Clone(x.V.Col)
+					got, want = append(got, x), append(want, y)
+					require.NoError(t, calls.Add(x, &s))
+				}
+				for range 3 {
+					var counts Counts
+					skipped := int64(0)
+					for _, x := range want {
+						one, whole, err := AdamWFactored(x, x.V.Row, x.V.Col, &s)
+						require.NoError(t, err)
+						counts.Add(one)
+						if whole {
+							skipped++
+						}
+					}
+					require.Equal(t, skip, skipped == 2)
+					gotCounts, gotSkipped := calls.Run(threads)
+					require.Equal(t, counts, gotCounts)
+					require.Equal(t, skipped, gotSkipped)
+					for i := range want {
+						if !reflect.DeepEqual(bits(want[i]), bits(got[i])) || !reflect.DeepEqual(factorBits(want[i]), factorBits(got[i])) {
+							t.Fatalf("matrix %d of %v is not AdamWFactored's", i, shapes[i])
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func factorBits(t *AdamWTensors) (all []uint32) {
+	for _, x := range slices.Concat(t.V.Row, t.V.Col) {
+		all = append(all, math.Float32bits(x))
+	}
+	return all
+}
