@@ -6,26 +6,29 @@
 
 // func Quantize4AVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool) int
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+
-TEXT ·Quantize4AVX512(SB), $64-120
+TEXT ·Quantize4AVX512(SB), $0-120
 	MOVQ            codes_base+0(FP), AX
 	MOVQ            scales_base+24(FP), CX
 	MOVQ            x_base+48(FP), DX
 	MOVQ            thresholds+88(FP), BX
 	MOVQ            order+96(FP), SI
-	VPBROADCASTD    word_8<>+0(SB), Z8
-	VBROADCASTI32X4 turned_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z10
-	VMOVUPS         (BX), Z0
-	VPMOVD2M        Z0, K1
-	VPADDD.BCST     word_1<>+0(SB), Z0, Z1
-	VPSUBD.BCST     word_1<>+0(SB), Z0, K1, Z1
-	VSUBPS          Z0, Z1, Z1
-	VMULPS.BCST     word_3f000000<>+0(SB), Z1, Z1
-	VMOVDQU32       following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+0(SB), Z7
-	VBROADCASTI32X4 (SI), Z9
-	VMOVDQU32       lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z11
-	MOVBLZX         highFirst+105(FP), BX
-	SHLL            $0x05, BX
-	VPBROADCASTQ    BX, Z12
+	VBROADCASTI32X4 turned_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z2
+	VBROADCASTI32X4 (SI), Z1
+	VMOVDQU32       lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z3
+	MOVBLZX         highFirst+105(FP), SI
+	SHLL            $0x05, SI
+	VPBROADCASTQ    SI, Z4
+	VMOVUPS         (BX), Z5
+	VPMOVD2M        Z5, K1
+	VPADDD.BCST     word_1<>+0(SB), Z5, Z7
+	VPSUBD.BCST     word_1<>+0(SB), Z5, K1, Z7
+	VSUBPS          Z5, Z7, Z7
+	VMULPS.BCST     word_3f000000<>+0(SB), Z7, Z7
+	VPBROADCASTD    word_7<>+0(SB), Z8
+	VPBROADCASTD    word_3<>+0(SB), Z9
+	VPBROADCASTD    word_b<>+0(SB), Z10
+	VMOVDQU32       following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+0(SB), Z11
+	VPBROADCASTD    word_8<>+0(SB), Z12
 	MOVQ            $0x00000000, ret+112(FP)
 	MOVQ            x_len+56(FP), BX
 	TESTQ           BX, BX
@@ -38,27 +41,27 @@ TEXT ·Quantize4AVX512(SB), $64-120
 	MOVQ            SI, R8
 	MOVQ            DI, R9
 	LEAQ            (DI)(SI*4), DI
-	VPBROADCASTD    word_7fffffff<>+0(SB), Z2
-	VPXORD          Z3, Z3, Z3
-	VPXORD          Z4, Z4, Z4
-	VPXORD          Z5, Z5, Z5
+	VPBROADCASTD    word_7fffffff<>+0(SB), Z0
 	VPXORD          Z6, Z6, Z6
+	VPXORD          Z14, Z14, Z14
+	VPXORD          Z15, Z15, Z15
+	VPXORD          Z16, Z16, Z16
 	CMPQ            R8, $0x40
 	JB              done4
 
 loop3:
 	PREFETCHT0 16384(R9)
-	VPANDD     (R9), Z2, Z14
-	VPMAXUD    Z14, Z3, Z3
+	VPANDD     (R9), Z0, Z17
+	VPMAXUD    Z17, Z6, Z6
 	PREFETCHT0 16448(R9)
-	VPANDD     64(R9), Z2, Z14
-	VPMAXUD    Z14, Z4, Z4
+	VPANDD     64(R9), Z0, Z17
+	VPMAXUD    Z17, Z14, Z14
 	PREFETCHT0 16512(R9)
-	VPANDD     128(R9), Z2, Z14
-	VPMAXUD    Z14, Z5, Z5
+	VPANDD     128(R9), Z0, Z17
+	VPMAXUD    Z17, Z15, Z15
 	PREFETCHT0 16576(R9)
-	VPANDD     192(R9), Z2, Z14
-	VPMAXUD    Z14, Z6, Z6
+	VPANDD     192(R9), Z0, Z17
+	VPMAXUD    Z17, Z16, Z16
 	ADDQ       $0x00000100, R9
 	SUBQ       $0x40, R8
 	CMPQ       R8, $0x40
@@ -70,8 +73,8 @@ done4:
 
 loop5:
 	PREFETCHT0 16384(R9)
-	VPANDD     (R9), Z2, Z14
-	VPMAXUD    Z14, Z3, Z3
+	VPANDD     (R9), Z0, Z17
+	VPMAXUD    Z17, Z6, Z6
 	ADDQ       $0x00000040, R9
 	SUBQ       $0x10, R8
 	CMPQ       R8, $0x10
@@ -84,24 +87,24 @@ done6:
 	BZHIQ      R8, R10, R10
 	KMOVW      R10, K1
 	PREFETCHT0 16384(R9)
-	VPANDD.Z   (R9), Z2, K1, Z2
-	VPMAXUD    Z2, Z3, Z3
+	VPANDD.Z   (R9), Z0, K1, Z0
+	VPMAXUD    Z0, Z6, Z6
 
 done7:
-	VPMAXUD       Z4, Z3, Z3
-	VPMAXUD       Z6, Z5, Z5
-	VPMAXUD       Z5, Z3, Z3
-	VEXTRACTI64X4 $0x01, Z3, Y2
-	VPMAXUD       Z2, Z3, Z3
-	VSHUFI64X2    $0x02, Z3, Z3, Z2
-	VPMAXUD       Z2, Z3, Z3
-	VPSHUFD       $0x4e, Z3, Z2
-	VPMAXUD       Z2, Z3, Z3
-	VSHUFI64X2    $0x01, Z3, Z3, Z2
-	VPMAXUD       Z2, Z3, Z3
-	VPSHUFD       $0xb1, Z3, Z2
-	VPMAXUD       Z2, Z3, Z3
-	VMOVAPS       X3, X2
+	VPMAXUD       Z14, Z6, Z6
+	VPMAXUD       Z16, Z15, Z15
+	VPMAXUD       Z15, Z6, Z6
+	VEXTRACTI64X4 $0x01, Z6, Y0
+	VPMAXUD       Z0, Z6, Z6
+	VSHUFI64X2    $0x02, Z6, Z6, Z0
+	VPMAXUD       Z0, Z6, Z6
+	VPSHUFD       $0x4e, Z6, Z0
+	VPMAXUD       Z0, Z6, Z6
+	VSHUFI64X2    $0x01, Z6, Z6, Z0
+	VPMAXUD       Z0, Z6, Z6
+	VPSHUFD       $0xb1, Z6, Z0
+	VPMAXUD       Z0, Z6, Z6
+	VMOVAPS       X6, X0
 
 block1:
 	XORL         R8, R8
@@ -114,27 +117,27 @@ block1:
 	MOVQ         R8, R9
 	MOVQ         DI, R10
 	LEAQ         (DI)(R8*4), DI
-	VPBROADCASTD word_7fffffff<>+0(SB), Z3
-	VPXORD       Z4, Z4, Z4
-	VPXORD       Z5, Z5, Z5
-	VPXORD       Z6, Z6, Z6
+	VPBROADCASTD word_7fffffff<>+0(SB), Z6
 	VPXORD       Z13, Z13, Z13
+	VPXORD       Z14, Z14, Z14
+	VPXORD       Z15, Z15, Z15
+	VPXORD       Z16, Z16, Z16
 	CMPQ         R9, $0x40
 	JB           done10
 
 loop9:
 	PREFETCHT0 16384(R10)
-	VPANDD     (R10), Z3, Z14
-	VPMAXUD    Z14, Z4, Z4
+	VPANDD     (R10), Z6, Z17
+	VPMAXUD    Z17, Z13, Z13
 	PREFETCHT0 16448(R10)
-	VPANDD     64(R10), Z3, Z14
-	VPMAXUD    Z14, Z5, Z5
+	VPANDD     64(R10), Z6, Z17
+	VPMAXUD    Z17, Z14, Z14
 	PREFETCHT0 16512(R10)
-	VPANDD     128(R10), Z3, Z14
-	VPMAXUD    Z14, Z6, Z6
+	VPANDD     128(R10), Z6, Z17
+	VPMAXUD    Z17, Z15, Z15
 	PREFETCHT0 16576(R10)
-	VPANDD     192(R10), Z3, Z14
-	VPMAXUD    Z14, Z13, Z13
+	VPANDD     192(R10), Z6, Z17
+	VPMAXUD    Z17, Z16, Z16
 	ADDQ       $0x00000100, R10
 	SUBQ       $0x40, R9
 	CMPQ       R9, $0x40
@@ -146,8 +149,8 @@ done10:
 
 loop11:
 	PREFETCHT0 16384(R10)
-	VPANDD     (R10), Z3, Z14
-	VPMAXUD    Z14, Z4, Z4
+	VPANDD     (R10), Z6, Z17
+	VPMAXUD    Z17, Z13, Z13
 	ADDQ       $0x00000040, R10
 	SUBQ       $0x10, R9
 	CMPQ       R9, $0x10
@@ -160,27 +163,27 @@ done12:
 	BZHIQ      R9, R11, R11
 	KMOVW      R11, K1
 	PREFETCHT0 16384(R10)
-	VPANDD.Z   (R10), Z3, K1, Z3
-	VPMAXUD    Z3, Z4, Z4
+	VPANDD.Z   (R10), Z6, K1, Z6
+	VPMAXUD    Z6, Z13, Z13
 
 done13:
-	VPMAXUD       Z5, Z4, Z4
-	VPMAXUD       Z13, Z6, Z6
-	VPMAXUD       Z6, Z4, Z4
-	VEXTRACTI64X4 $0x01, Z4, Y3
-	VPMAXUD       Z3, Z4, Z4
-	VSHUFI64X2    $0x02, Z4, Z4, Z3
-	VPMAXUD       Z3, Z4, Z4
-	VPSHUFD       $0x4e, Z4, Z3
-	VPMAXUD       Z3, Z4, Z4
-	VSHUFI64X2    $0x01, Z4, Z4, Z3
-	VPMAXUD       Z3, Z4, Z4
-	VPSHUFD       $0xb1, Z4, Z3
-	VPMAXUD       Z3, Z4, Z4
-	VMOVAPS       X4, X13
+	VPMAXUD       Z14, Z13, Z13
+	VPMAXUD       Z16, Z15, Z15
+	VPMAXUD       Z15, Z13, Z13
+	VEXTRACTI64X4 $0x01, Z13, Y6
+	VPMAXUD       Z6, Z13, Z13
+	VSHUFI64X2    $0x02, Z13, Z13, Z6
+	VPMAXUD       Z6, Z13, Z13
+	VPSHUFD       $0x4e, Z13, Z6
+	VPMAXUD       Z6, Z13, Z13
+	VSHUFI64X2    $0x01, Z13, Z13, Z6
+	VPMAXUD       Z6, Z13, Z13
+	VPSHUFD       $0xb1, Z13, Z6
+	VPMAXUD       Z6, Z13, Z13
+	VMOVAPS       X13, X13
 
 last8:
-	VMOVD X2, R9
+	VMOVD X0, R9
 	CMPL  R9, $0x7f800000
 	JB    finite14
 	INCQ  ret+112(FP)
@@ -195,12 +198,12 @@ zero15:
 	LEAQ         (DX)(SI*4), DX
 	INCQ         SI
 	SHRQ         $0x01, SI
-	VPBROADCASTB R9, Z2
+	VPBROADCASTB R9, Z0
 	CMPQ         SI, $0x40
 	JB           done19
 
 loop18:
-	VMOVDQU64 Z2, (AX)
+	VMOVDQU64 Z0, (AX)
 	ADDQ      $0x00000040, AX
 	SUBQ      $0x40, SI
 	CMPQ      SI, $0x40
@@ -210,101 +213,100 @@ done19:
 	MOVQ     $-1, R9
 	BZHIQ    SI, R9, R9
 	KMOVQ    R9, K1
-	VMOVDQU8 Z2, K1, (AX)
+	VMOVDQU8 Z0, K1, (AX)
 	ADDQ     SI, AX
 	JMP      done17
 
 finite14:
-	VDIVSS  divisor+80(FP), X2, X3
-	VMOVD   X3, R9
+	VDIVSS  divisor+80(FP), X0, X6
+	VMOVD   X6, R9
 	TESTL   R9, R9
 	JZ      zero15
 	CMPL    R9, $0x7f800000
 	JB      divided16
-	VMOVAPS X2, X3
+	VMOVAPS X0, X6
 
 divided16:
-	VMOVSS             X3, (CX)
-	VBROADCASTSS       X3, Z3
-	VMOVD              X3, R9
+	VMOVSS             X6, (CX)
+	VBROADCASTSS       X6, Z0
+	VMOVD              X0, R9
 	CMPL               R9, $0x21800000
 	JB                 small20
-	VMULPS             Z3, Z1, Z2
-	VFMADD231PS.RD_SAE Z3, Z0, Z2
-	VPERMPS            Z2, Z7, Z3
-	VMOVUPS            Z2, (SP)
-	VBROADCASTSS       28(SP), Z4
-	VBROADCASTSS       12(SP), Z5
-	VBROADCASTSS       44(SP), Z6
+	VMULPS             Z0, Z7, Z6
+	VFMADD231PS.RD_SAE Z0, Z5, Z6
+	VPERMPS            Z6, Z11, Z0
+	VPERMPS            Z6, Z8, Z14
+	VPERMPS            Z6, Z9, Z15
+	VPERMPS            Z6, Z10, Z16
 	CMPQ               SI, $0x40
 	JB                 done23
 
 loop22:
-	VMOVUPS     (DX), Z14
-	VMOVUPS     64(DX), Z15
-	VMOVUPS     128(DX), Z16
-	VMOVUPS     192(DX), Z17
-	VCMPPS      $0x1e, Z4, Z14, K1
-	VMOVAPS     Z5, Z19
-	VMOVAPS     Z6, K1, Z19
-	VMOVDQA32.Z Z8, K1, Z18
-	VCMPPS      $0x1e, Z19, Z14, K1
+	VMOVUPS     (DX), Z17
+	VMOVUPS     64(DX), Z18
+	VMOVUPS     128(DX), Z19
+	VMOVUPS     192(DX), Z20
+	VCMPPS      $0x1e, Z14, Z17, K1
+	VMOVAPS     Z15, Z22
+	VMOVAPS     Z16, K1, Z22
+	VMOVDQA32.Z Z12, K1, Z21
+	VCMPPS      $0x1e, Z22, Z17, K1
+	VPADDD.BCST word_4<>+0(SB), Z21, K1, Z21
+	VPERMPS     Z0, Z21, Z22
+	VCMPPS      $0x1e, Z22, Z17, K1
+	VPADDD.BCST word_2<>+0(SB), Z21, K1, Z21
+	VPERMPS     Z6, Z21, Z22
+	VCMPPS      $0x1e, Z22, Z17, K1
+	VPADDD.BCST word_1<>+0(SB), Z21, K1, Z21
+	VCMPPS      $0x1e, Z14, Z18, K1
+	VMOVAPS     Z15, Z22
+	VMOVAPS     Z16, K1, Z22
+	VMOVDQA32.Z Z12, K1, Z17
+	VCMPPS      $0x1e, Z22, Z18, K1
+	VPADDD.BCST word_4<>+0(SB), Z17, K1, Z17
+	VPERMPS     Z0, Z17, Z22
+	VCMPPS      $0x1e, Z22, Z18, K1
+	VPADDD.BCST word_2<>+0(SB), Z17, K1, Z17
+	VPERMPS     Z6, Z17, Z22
+	VCMPPS      $0x1e, Z22, Z18, K1
+	VPADDD.BCST word_1<>+0(SB), Z17, K1, Z17
+	VPSLLD      $0x08, Z17, Z17
+	VCMPPS      $0x1e, Z14, Z19, K1
+	VMOVAPS     Z15, Z22
+	VMOVAPS     Z16, K1, Z22
+	VMOVDQA32.Z Z12, K1, Z18
+	VCMPPS      $0x1e, Z22, Z19, K1
 	VPADDD.BCST word_4<>+0(SB), Z18, K1, Z18
-	VPERMPS     Z3, Z18, Z19
-	VCMPPS      $0x1e, Z19, Z14, K1
+	VPERMPS     Z0, Z18, Z22
+	VCMPPS      $0x1e, Z22, Z19, K1
 	VPADDD.BCST word_2<>+0(SB), Z18, K1, Z18
-	VPERMPS     Z2, Z18, Z19
-	VCMPPS      $0x1e, Z19, Z14, K1
+	VPERMPS     Z6, Z18, Z22
+	VCMPPS      $0x1e, Z22, Z19, K1
 	VPADDD.BCST word_1<>+0(SB), Z18, K1, Z18
-	VCMPPS      $0x1e, Z4, Z15, K1
-	VMOVAPS     Z5, Z19
-	VMOVAPS     Z6, K1, Z19
-	VMOVDQA32.Z Z8, K1, Z14
-	VCMPPS      $0x1e, Z19, Z15, K1
-	VPADDD.BCST word_4<>+0(SB), Z14, K1, Z14
-	VPERMPS     Z3, Z14, Z19
-	VCMPPS      $0x1e, Z19, Z15, K1
-	VPADDD.BCST word_2<>+0(SB), Z14, K1, Z14
-	VPERMPS     Z2, Z14, Z19
-	VCMPPS      $0x1e, Z19, Z15, K1
-	VPADDD.BCST word_1<>+0(SB), Z14, K1, Z14
-	VPSLLD      $0x08, Z14, Z14
-	VCMPPS      $0x1e, Z4, Z16, K1
-	VMOVAPS     Z5, Z19
-	VMOVAPS     Z6, K1, Z19
-	VMOVDQA32.Z Z8, K1, Z15
-	VCMPPS      $0x1e, Z19, Z16, K1
-	VPADDD.BCST word_4<>+0(SB), Z15, K1, Z15
-	VPERMPS     Z3, Z15, Z19
-	VCMPPS      $0x1e, Z19, Z16, K1
-	VPADDD.BCST word_2<>+0(SB), Z15, K1, Z15
-	VPERMPS     Z2, Z15, Z19
-	VCMPPS      $0x1e, Z19, Z16, K1
-	VPADDD.BCST word_1<>+0(SB), Z15, K1, Z15
-	VPSLLD      $0x10, Z15, Z15
-	VCMPPS      $0x1e, Z4, Z17, K1
-	VMOVAPS     Z5, Z19
-	VMOVAPS     Z6, K1, Z19
-	VMOVDQA32.Z Z8, K1, Z16
-	VCMPPS      $0x1e, Z19, Z17, K1
-	VPADDD.BCST word_4<>+0(SB), Z16, K1, Z16
-	VPERMPS     Z3, Z16, Z19
-	VCMPPS      $0x1e, Z19, Z17, K1
-	VPADDD.BCST word_2<>+0(SB), Z16, K1, Z16
-	VPERMPS     Z2, Z16, Z19
-	VCMPPS      $0x1e, Z19, Z17, K1
-	VPADDD.BCST word_1<>+0(SB), Z16, K1, Z16
-	VPSLLD      $0x18, Z16, Z16
-	VPTERNLOGD  $0xfe, Z15, Z14, Z18
-	VPORD       Z16, Z18, Z18
-	VPSHUFB     Z18, Z9, Z18
-	VPRORVQ     Z12, Z18, Z18
-	VPSRLQ      $0x1c, Z18, Z14
-	VPORQ       Z14, Z18, Z18
-	VPMOVQD     Z18, Y18
-	VPSHUFB     Z10, Z18, Z18
-	VPERMD      Z18, Z11, Z18
-	VMOVDQU64   Y18, (AX)
+	VPSLLD      $0x10, Z18, Z18
+	VCMPPS      $0x1e, Z14, Z20, K1
+	VMOVAPS     Z15, Z22
+	VMOVAPS     Z16, K1, Z22
+	VMOVDQA32.Z Z12, K1, Z19
+	VCMPPS      $0x1e, Z22, Z20, K1
+	VPADDD.BCST word_4<>+0(SB), Z19, K1, Z19
+	VPERMPS     Z0, Z19, Z22
+	VCMPPS      $0x1e, Z22, Z20, K1
+	VPADDD.BCST word_2<>+0(SB), Z19, K1, Z19
+	VPERMPS     Z6, Z19, Z22
+	VCMPPS      $0x1e, Z22, Z20, K1
+	VPADDD.BCST word_1<>+0(SB), Z19, K1, Z19
+	VPSLLD      $0x18, Z19, Z19
+	VPTERNLOGD  $0xfe, Z18, Z17, Z21
+	VPORD       Z19, Z21, Z21
+	VPSHUFB     Z21, Z1, Z21
+	VPRORVQ     Z4, Z21, Z21
+	VPSRLQ      $0x1c, Z21, Z17
+	VPORQ       Z17, Z21, Z21
+	VPMOVQD     Z21, Y21
+	VPSHUFB     Z2, Z21, Z21
+	VPERMD      Z21, Z3, Z21
+	VMOVDQU64   Y21, (AX)
 	ADDQ        $0x00000100, DX
 	ADDQ        $0x00000020, AX
 	SUBQ        $0x40, SI
@@ -318,82 +320,82 @@ done23:
 	BZHIQ       SI, R9, R9
 	KMOVW       R9, K1
 	SHRQ        $0x10, R9
-	VMOVUPS.Z   (DX), K1, Z14
+	VMOVUPS.Z   (DX), K1, Z17
 	KMOVW       R9, K1
 	SHRQ        $0x10, R9
-	VMOVUPS.Z   64(DX), K1, Z15
+	VMOVUPS.Z   64(DX), K1, Z18
 	KMOVW       R9, K1
 	SHRQ        $0x10, R9
-	VMOVUPS.Z   128(DX), K1, Z16
+	VMOVUPS.Z   128(DX), K1, Z19
 	KMOVW       R9, K1
 	SHRQ        $0x10, R9
-	VMOVUPS.Z   192(DX), K1, Z17
-	VCMPPS      $0x1e, Z4, Z14, K1
-	VMOVAPS     Z5, Z19
-	VMOVAPS     Z6, K1, Z19
-	VMOVDQA32.Z Z8, K1, Z18
-	VCMPPS      $0x1e, Z19, Z14, K1
+	VMOVUPS.Z   192(DX), K1, Z20
+	VCMPPS      $0x1e, Z14, Z17, K1
+	VMOVAPS     Z15, Z22
+	VMOVAPS     Z16, K1, Z22
+	VMOVDQA32.Z Z12, K1, Z21
+	VCMPPS      $0x1e, Z22, Z17, K1
+	VPADDD.BCST word_4<>+0(SB), Z21, K1, Z21
+	VPERMPS     Z0, Z21, Z22
+	VCMPPS      $0x1e, Z22, Z17, K1
+	VPADDD.BCST word_2<>+0(SB), Z21, K1, Z21
+	VPERMPS     Z6, Z21, Z22
+	VCMPPS      $0x1e, Z22, Z17, K1
+	VPADDD.BCST word_1<>+0(SB), Z21, K1, Z21
+	VCMPPS      $0x1e, Z14, Z18, K1
+	VMOVAPS     Z15, Z22
+	VMOVAPS     Z16, K1, Z22
+	VMOVDQA32.Z Z12, K1, Z17
+	VCMPPS      $0x1e, Z22, Z18, K1
+	VPADDD.BCST word_4<>+0(SB), Z17, K1, Z17
+	VPERMPS     Z0, Z17, Z22
+	VCMPPS      $0x1e, Z22, Z18, K1
+	VPADDD.BCST word_2<>+0(SB), Z17, K1, Z17
+	VPERMPS     Z6, Z17, Z22
+	VCMPPS      $0x1e, Z22, Z18, K1
+	VPADDD.BCST word_1<>+0(SB), Z17, K1, Z17
+	VPSLLD      $0x08, Z17, Z17
+	VCMPPS      $0x1e, Z14, Z19, K1
+	VMOVAPS     Z15, Z22
+	VMOVAPS     Z16, K1, Z22
+	VMOVDQA32.Z Z12, K1, Z18
+	VCMPPS      $0x1e, Z22, Z19, K1
 	VPADDD.BCST word_4<>+0(SB), Z18, K1, Z18
-	VPERMPS     Z3, Z18, Z19
-	VCMPPS      $0x1e, Z19, Z14, K1
+	VPERMPS     Z0, Z18, Z22
+	VCMPPS      $0x1e, Z22, Z19, K1
 	VPADDD.BCST word_2<>+0(SB), Z18, K1, Z18
-	VPERMPS     Z2, Z18, Z19
-	VCMPPS      $0x1e, Z19, Z14, K1
+	VPERMPS     Z6, Z18, Z22
+	VCMPPS      $0x1e, Z22, Z19, K1
 	VPADDD.BCST word_1<>+0(SB), Z18, K1, Z18
-	VCMPPS      $0x1e, Z4, Z15, K1
-	VMOVAPS     Z5, Z19
-	VMOVAPS     Z6, K1, Z19
-	VMOVDQA32.Z Z8, K1, Z14
-	VCMPPS      $0x1e, Z19, Z15, K1
-	VPADDD.BCST word_4<>+0(SB), Z14, K1, Z14
-	VPERMPS     Z3, Z14, Z19
-	VCMPPS      $0x1e, Z19, Z15, K1
-	VPADDD.BCST word_2<>+0(SB), Z14, K1, Z14
-	VPERMPS     Z2, Z14, Z19
-	VCMPPS      $0x1e, Z19, Z15, K1
-	VPADDD.BCST word_1<>+0(SB), Z14, K1, Z14
-	VPSLLD      $0x08, Z14, Z14
-	VCMPPS      $0x1e, Z4, Z16, K1
-	VMOVAPS     Z5, Z19
-	VMOVAPS     Z6, K1, Z19
-	VMOVDQA32.Z Z8, K1, Z15
-	VCMPPS      $0x1e, Z19, Z16, K1
+	VPSLLD      $0x10, Z18, Z18
+	VCMPPS      $0x1e, Z14, Z20, K1
+	VMOVAPS     Z15, Z14
+	VMOVAPS     Z16, K1, Z14
+	VMOVDQA32.Z Z12, K1, Z15
+	VCMPPS      $0x1e, Z14, Z20, K1
 	VPADDD.BCST word_4<>+0(SB), Z15, K1, Z15
-	VPERMPS     Z3, Z15, Z19
-	VCMPPS      $0x1e, Z19, Z16, K1
+	VPERMPS     Z0, Z15, Z14
+	VCMPPS      $0x1e, Z14, Z20, K1
 	VPADDD.BCST word_2<>+0(SB), Z15, K1, Z15
-	VPERMPS     Z2, Z15, Z19
-	VCMPPS      $0x1e, Z19, Z16, K1
+	VPERMPS     Z6, Z15, Z14
+	VCMPPS      $0x1e, Z14, Z20, K1
 	VPADDD.BCST word_1<>+0(SB), Z15, K1, Z15
-	VPSLLD      $0x10, Z15, Z15
-	VCMPPS      $0x1e, Z4, Z17, K1
-	VMOVAPS     Z5, Z4
-	VMOVAPS     Z6, K1, Z4
-	VMOVDQA32.Z Z8, K1, Z5
-	VCMPPS      $0x1e, Z4, Z17, K1
-	VPADDD.BCST word_4<>+0(SB), Z5, K1, Z5
-	VPERMPS     Z3, Z5, Z4
-	VCMPPS      $0x1e, Z4, Z17, K1
-	VPADDD.BCST word_2<>+0(SB), Z5, K1, Z5
-	VPERMPS     Z2, Z5, Z4
-	VCMPPS      $0x1e, Z4, Z17, K1
-	VPADDD.BCST word_1<>+0(SB), Z5, K1, Z5
-	VPSLLD      $0x18, Z5, Z5
-	VPTERNLOGD  $0xfe, Z15, Z14, Z18
-	VPORD       Z5, Z18, Z18
-	VPSHUFB     Z18, Z9, Z18
-	VPRORVQ     Z12, Z18, Z18
-	VPSRLQ      $0x1c, Z18, Z2
-	VPORQ       Z2, Z18, Z18
-	VPMOVQD     Z18, Y18
-	VPSHUFB     Z10, Z18, Z18
-	VPERMD      Z18, Z11, Z18
+	VPSLLD      $0x18, Z15, Z15
+	VPTERNLOGD  $0xfe, Z18, Z17, Z21
+	VPORD       Z15, Z21, Z21
+	VPSHUFB     Z21, Z1, Z21
+	VPRORVQ     Z4, Z21, Z21
+	VPSRLQ      $0x1c, Z21, Z0
+	VPORQ       Z0, Z21, Z21
+	VPMOVQD     Z21, Y21
+	VPSHUFB     Z2, Z21, Z21
+	VPERMD      Z21, Z3, Z21
 	LEAQ        1(SI), R9
 	SHRQ        $0x01, R9
 	MOVQ        $-1, R10
 	BZHIQ       R9, R10, R10
 	KMOVQ       R10, K1
-	VMOVDQU8    Z18, K1, (AX)
+	VMOVDQU8    Z21, K1, (AX)
 	ADDQ        R9, AX
 	LEAQ        (DX)(SI*4), DX
 	TESTL       $0x00000001, SI
@@ -417,7 +419,7 @@ none24:
 done21:
 done17:
 	ADDQ    $0x00000004, CX
-	VMOVAPS X13, X2
+	VMOVAPS X13, X0
 	MOVQ    R8, SI
 	TESTQ   SI, SI
 	JNZ     block1
@@ -427,87 +429,86 @@ finished2:
 	RET
 
 small20:
-	VMULPS.BCST        word_6c000000<>+0(SB), Z3, Z3
-	VMULPS             Z3, Z1, Z2
-	VFMADD231PS.RD_SAE Z3, Z0, Z2
-	VPERMPS            Z2, Z7, Z3
-	VMOVUPS            Z2, (SP)
-	VBROADCASTSS       28(SP), Z4
-	VBROADCASTSS       12(SP), Z5
-	VBROADCASTSS       44(SP), Z6
+	VMULPS.BCST        word_6c000000<>+0(SB), Z0, Z0
+	VMULPS             Z0, Z7, Z6
+	VFMADD231PS.RD_SAE Z0, Z5, Z6
+	VPERMPS            Z6, Z11, Z0
+	VPERMPS            Z6, Z8, Z14
+	VPERMPS            Z6, Z9, Z15
+	VPERMPS            Z6, Z10, Z16
 	CMPQ               SI, $0x40
 	JB                 done28
 
 loop27:
-	VMOVUPS     (DX), Z14
-	VMULPS.BCST word_6c000000<>+0(SB), Z14, Z14
-	VMOVUPS     64(DX), Z15
-	VMULPS.BCST word_6c000000<>+0(SB), Z15, Z15
-	VMOVUPS     128(DX), Z16
-	VMULPS.BCST word_6c000000<>+0(SB), Z16, Z16
-	VMOVUPS     192(DX), Z17
+	VMOVUPS     (DX), Z17
 	VMULPS.BCST word_6c000000<>+0(SB), Z17, Z17
-	VCMPPS      $0x1e, Z4, Z14, K1
-	VMOVAPS     Z5, Z19
-	VMOVAPS     Z6, K1, Z19
-	VMOVDQA32.Z Z8, K1, Z18
-	VCMPPS      $0x1e, Z19, Z14, K1
+	VMOVUPS     64(DX), Z18
+	VMULPS.BCST word_6c000000<>+0(SB), Z18, Z18
+	VMOVUPS     128(DX), Z19
+	VMULPS.BCST word_6c000000<>+0(SB), Z19, Z19
+	VMOVUPS     192(DX), Z20
+	VMULPS.BCST word_6c000000<>+0(SB), Z20, Z20
+	VCMPPS      $0x1e, Z14, Z17, K1
+	VMOVAPS     Z15, Z22
+	VMOVAPS     Z16, K1, Z22
+	VMOVDQA32.Z Z12, K1, Z21
+	VCMPPS      $0x1e, Z22, Z17, K1
+	VPADDD.BCST word_4<>+0(SB), Z21, K1, Z21
+	VPERMPS     Z0, Z21, Z22
+	VCMPPS      $0x1e, Z22, Z17, K1
+	VPADDD.BCST word_2<>+0(SB), Z21, K1, Z21
+	VPERMPS     Z6, Z21, Z22
+	VCMPPS      $0x1e, Z22, Z17, K1
+	VPADDD.BCST word_1<>+0(SB), Z21, K1, Z21
+	VCMPPS      $0x1e, Z14, Z18, K1
+	VMOVAPS     Z15, Z22
+	VMOVAPS     Z16, K1, Z22
+	VMOVDQA32.Z Z12, K1, Z17
+	VCMPPS      $0x1e, Z22, Z18, K1
+	VPADDD.BCST word_4<>+0(SB), Z17, K1, Z17
+	VPERMPS     Z0, Z17, Z22
+	VCMPPS      $0x1e, Z22, Z18, K1
+	VPADDD.BCST word_2<>+0(SB), Z17, K1, Z17
+	VPERMPS     Z6, Z17, Z22
+	VCMPPS      $0x1e, Z22, Z18, K1
+	VPADDD.BCST word_1<>+0(SB), Z17, K1, Z17
+	VPSLLD      $0x08, Z17, Z17
+	VCMPPS      $0x1e, Z14, Z19, K1
+	VMOVAPS     Z15, Z22
+	VMOVAPS     Z16, K1, Z22
+	VMOVDQA32.Z Z12, K1, Z18
+	VCMPPS      $0x1e, Z22, Z19, K1
 	VPADDD.BCST word_4<>+0(SB), Z18, K1, Z18
-	VPERMPS     Z3, Z18, Z19
-	VCMPPS      $0x1e, Z19, Z14, K1
+	VPERMPS     Z0, Z18, Z22
+	VCMPPS      $0x1e, Z22, Z19, K1
 	VPADDD.BCST word_2<>+0(SB), Z18, K1, Z18
-	VPERMPS     Z2, Z18, Z19
-	VCMPPS      $0x1e, Z19, Z14, K1
+	VPERMPS     Z6, Z18, Z22
+	VCMPPS      $0x1e, Z22, Z19, K1
 	VPADDD.BCST word_1<>+0(SB), Z18, K1, Z18
-	VCMPPS      $0x1e, Z4, Z15, K1
-	VMOVAPS     Z5, Z19
-	VMOVAPS     Z6, K1, Z19
-	VMOVDQA32.Z Z8, K1, Z14
-	VCMPPS      $0x1e, Z19, Z15, K1
-	VPADDD.BCST word_4<>+0(SB), Z14, K1, Z14
-	VPERMPS     Z3, Z14, Z19
-	VCMPPS      $0x1e, Z19, Z15, K1
-	VPADDD.BCST word_2<>+0(SB), Z14, K1, Z14
-	VPERMPS     Z2, Z14, Z19
-	VCMPPS      $0x1e, Z19, Z15, K1
-	VPADDD.BCST word_1<>+0(SB), Z14, K1, Z14
-	VPSLLD      $0x08, Z14, Z14
-	VCMPPS      $0x1e, Z4, Z16, K1
-	VMOVAPS     Z5, Z19
-	VMOVAPS     Z6, K1, Z19
-	VMOVDQA32.Z Z8, K1, Z15
-	VCMPPS      $0x1e, Z19, Z16, K1
-	VPADDD.BCST word_4<>+0(SB), Z15, K1, Z15
-	VPERMPS     Z3, Z15, Z19
-	VCMPPS      $0x1e, Z19, Z16, K1
-	VPADDD.BCST word_2<>+0(SB), Z15, K1, Z15
-	VPERMPS     Z2, Z15, Z19
-	VCMPPS      $0x1e, Z19, Z16, K1
-	VPADDD.BCST word_1<>+0(SB), Z15, K1, Z15
-	VPSLLD      $0x10, Z15, Z15
-	VCMPPS      $0x1e, Z4, Z17, K1
-	VMOVAPS     Z5, Z19
-	VMOVAPS     Z6, K1, Z19
-	VMOVDQA32.Z Z8, K1, Z16
-	VCMPPS      $0x1e, Z19, Z17, K1
-	VPADDD.BCST word_4<>+0(SB), Z16, K1, Z16
-	VPERMPS     Z3, Z16, Z19
-	VCMPPS      $0x1e, Z19, Z17, K1
-	VPADDD.BCST word_2<>+0(SB), Z16, K1, Z16
-	VPERMPS     Z2, Z16, Z19
-	VCMPPS      $0x1e, Z19, Z17, K1
-	VPADDD.BCST word_1<>+0(SB), Z16, K1, Z16
-	VPSLLD      $0x18, Z16, Z16
-	VPTERNLOGD  $0xfe, Z15, Z14, Z18
-	VPORD       Z16, Z18, Z18
-	VPSHUFB     Z18, Z9, Z18
-	VPRORVQ     Z12, Z18, Z18
-	VPSRLQ      $0x1c, Z18, Z14
-	VPORQ       Z14, Z18, Z18
-	VPMOVQD     Z18, Y18
-	VPSHUFB     Z10, Z18, Z18
-	VPERMD      Z18, Z11, Z18
-	VMOVDQU64   Y18, (AX)
+	VPSLLD      $0x10, Z18, Z18
+	VCMPPS      $0x1e, Z14, Z20, K1
+	VMOVAPS     Z15, Z22
+	VMOVAPS     Z16, K1, Z22
+	VMOVDQA32.Z Z12, K1, Z19
+	VCMPPS      $0x1e, Z22, Z20, K1
+	VPADDD.BCST word_4<>+0(SB), Z19, K1, Z19
+	VPERMPS     Z0, Z19, Z22
+	VCMPPS      $0x1e, Z22, Z20, K1
+	VPADDD.BCST word_2<>+0(SB), Z19, K1, Z19
+	VPERMPS     Z6, Z19, Z22
+	VCMPPS      $0x1e, Z22, Z20, K1
+	VPADDD.BCST word_1<>+0(SB), Z19, K1, Z19
+	VPSLLD      $0x18, Z19, Z19
+	VPTERNLOGD  $0xfe, Z18, Z17, Z21
+	VPORD       Z19, Z21, Z21
+	VPSHUFB     Z21, Z1, Z21
+	VPRORVQ     Z4, Z21, Z21
+	VPSRLQ      $0x1c, Z21, Z17
+	VPORQ       Z17, Z21, Z21
+	VPMOVQD     Z21, Y21
+	VPSHUFB     Z2, Z21, Z21
+	VPERMD      Z21, Z3, Z21
+	VMOVDQU64   Y21, (AX)
 	ADDQ        $0x00000100, DX
 	ADDQ        $0x00000020, AX
 	SUBQ        $0x40, SI
@@ -521,86 +522,86 @@ done28:
 	BZHIQ       SI, R9, R9
 	KMOVW       R9, K1
 	SHRQ        $0x10, R9
-	VMOVUPS.Z   (DX), K1, Z14
-	VMULPS.BCST word_6c000000<>+0(SB), Z14, Z14
-	KMOVW       R9, K1
-	SHRQ        $0x10, R9
-	VMOVUPS.Z   64(DX), K1, Z15
-	VMULPS.BCST word_6c000000<>+0(SB), Z15, Z15
-	KMOVW       R9, K1
-	SHRQ        $0x10, R9
-	VMOVUPS.Z   128(DX), K1, Z16
-	VMULPS.BCST word_6c000000<>+0(SB), Z16, Z16
-	KMOVW       R9, K1
-	SHRQ        $0x10, R9
-	VMOVUPS.Z   192(DX), K1, Z17
+	VMOVUPS.Z   (DX), K1, Z17
 	VMULPS.BCST word_6c000000<>+0(SB), Z17, Z17
-	VCMPPS      $0x1e, Z4, Z14, K1
-	VMOVAPS     Z5, Z19
-	VMOVAPS     Z6, K1, Z19
-	VMOVDQA32.Z Z8, K1, Z18
-	VCMPPS      $0x1e, Z19, Z14, K1
+	KMOVW       R9, K1
+	SHRQ        $0x10, R9
+	VMOVUPS.Z   64(DX), K1, Z18
+	VMULPS.BCST word_6c000000<>+0(SB), Z18, Z18
+	KMOVW       R9, K1
+	SHRQ        $0x10, R9
+	VMOVUPS.Z   128(DX), K1, Z19
+	VMULPS.BCST word_6c000000<>+0(SB), Z19, Z19
+	KMOVW       R9, K1
+	SHRQ        $0x10, R9
+	VMOVUPS.Z   192(DX), K1, Z20
+	VMULPS.BCST word_6c000000<>+0(SB), Z20, Z20
+	VCMPPS      $0x1e, Z14, Z17, K1
+	VMOVAPS     Z15, Z22
+	VMOVAPS     Z16, K1, Z22
+	VMOVDQA32.Z Z12, K1, Z21
+	VCMPPS      $0x1e, Z22, Z17, K1
+	VPADDD.BCST word_4<>+0(SB), Z21, K1, Z21
+	VPERMPS     Z0, Z21, Z22
+	VCMPPS      $0x1e, Z22, Z17, K1
+	VPADDD.BCST word_2<>+0(SB), Z21, K1, Z21
+	VPERMPS     Z6, Z21, Z22
+	VCMPPS      $0x1e, Z22, Z17, K1
+	VPADDD.BCST word_1<>+0(SB), Z21, K1, Z21
+	VCMPPS      $0x1e, Z14, Z18, K1
+	VMOVAPS     Z15, Z22
+	VMOVAPS     Z16, K1, Z22
+	VMOVDQA32.Z Z12, K1, Z17
+	VCMPPS      $0x1e, Z22, Z18, K1
+	VPADDD.BCST word_4<>+0(SB), Z17, K1, Z17
+	VPERMPS     Z0, Z17, Z22
+	VCMPPS      $0x1e, Z22, Z18, K1
+	VPADDD.BCST word_2<>+0(SB), Z17, K1, Z17
+	VPERMPS     Z6, Z17, Z22
+	VCMPPS      $0x1e, Z22, Z18, K1
+	VPADDD.BCST word_1<>+0(SB), Z17, K1, Z17
+	VPSLLD      $0x08, Z17, Z17
+	VCMPPS      $0x1e, Z14, Z19, K1
+	VMOVAPS     Z15, Z22
+	VMOVAPS     Z16, K1, Z22
+	VMOVDQA32.Z Z12, K1, Z18
+	VCMPPS      $0x1e, Z22, Z19, K1
 	VPADDD.BCST word_4<>+0(SB), Z18, K1, Z18
-	VPERMPS     Z3, Z18, Z19
-	VCMPPS      $0x1e, Z19, Z14, K1
+	VPERMPS     Z0, Z18, Z22
+	VCMPPS      $0x1e, Z22, Z19, K1
 	VPADDD.BCST word_2<>+0(SB), Z18, K1, Z18
-	VPERMPS     Z2, Z18, Z19
-	VCMPPS      $0x1e, Z19, Z14, K1
+	VPERMPS     Z6, Z18, Z22
+	VCMPPS      $0x1e, Z22, Z19, K1
 	VPADDD.BCST word_1<>+0(SB), Z18, K1, Z18
-	VCMPPS      $0x1e, Z4, Z15, K1
-	VMOVAPS     Z5, Z19
-	VMOVAPS     Z6, K1, Z19
-	VMOVDQA32.Z Z8, K1, Z14
-	VCMPPS      $0x1e, Z19, Z15, K1
-	VPADDD.BCST word_4<>+0(SB), Z14, K1, Z14
-	VPERMPS     Z3, Z14, Z19
-	VCMPPS      $0x1e, Z19, Z15, K1
-	VPADDD.BCST word_2<>+0(SB), Z14, K1, Z14
-	VPERMPS     Z2, Z14, Z19
-	VCMPPS      $0x1e, Z19, Z15, K1
-	VPADDD.BCST word_1<>+0(SB), Z14, K1, Z14
-	VPSLLD      $0x08, Z14, Z14
-	VCMPPS      $0x1e, Z4, Z16, K1
-	VMOVAPS     Z5, Z19
-	VMOVAPS     Z6, K1, Z19
-	VMOVDQA32.Z Z8, K1, Z15
-	VCMPPS      $0x1e, Z19, Z16, K1
+	VPSLLD      $0x10, Z18, Z18
+	VCMPPS      $0x1e, Z14, Z20, K1
+	VMOVAPS     Z15, Z14
+	VMOVAPS     Z16, K1, Z14
+	VMOVDQA32.Z Z12, K1, Z15
+	VCMPPS      $0x1e, Z14, Z20, K1
 	VPADDD.BCST word_4<>+0(SB), Z15, K1, Z15
-	VPERMPS     Z3, Z15, Z19
-	VCMPPS      $0x1e, Z19, Z16, K1
+	VPERMPS     Z0, Z15, Z14
+	VCMPPS      $0x1e, Z14, Z20, K1
 	VPADDD.BCST word_2<>+0(SB), Z15, K1, Z15
-	VPERMPS     Z2, Z15, Z19
-	VCMPPS      $0x1e, Z19, Z16, K1
+	VPERMPS     Z6, Z15, Z14
+	VCMPPS      $0x1e, Z14, Z20, K1
 	VPADDD.BCST word_1<>+0(SB), Z15, K1, Z15
-	VPSLLD      $0x10, Z15, Z15
-	VCMPPS      $0x1e, Z4, Z17, K1
-	VMOVAPS     Z5, Z4
-	VMOVAPS     Z6, K1, Z4
-	VMOVDQA32.Z Z8, K1, Z5
-	VCMPPS      $0x1e, Z4, Z17, K1
-	VPADDD.BCST word_4<>+0(SB), Z5, K1, Z5
-	VPERMPS     Z3, Z5, Z4
-	VCMPPS      $0x1e, Z4, Z17, K1
-	VPADDD.BCST word_2<>+0(SB), Z5, K1, Z5
-	VPERMPS     Z2, Z5, Z4
-	VCMPPS      $0x1e, Z4, Z17, K1
-	VPADDD.BCST word_1<>+0(SB), Z5, K1, Z5
-	VPSLLD      $0x18, Z5, Z5
-	VPTERNLOGD  $0xfe, Z15, Z14, Z18
-	VPORD       Z5, Z18, Z18
-	VPSHUFB     Z18, Z9, Z18
-	VPRORVQ     Z12, Z18, Z18
-	VPSRLQ      $0x1c, Z18, Z2
-	VPORQ       Z2, Z18, Z18
-	VPMOVQD     Z18, Y18
-	VPSHUFB     Z10, Z18, Z18
-	VPERMD      Z18, Z11, Z18
+	VPSLLD      $0x18, Z15, Z15
+	VPTERNLOGD  $0xfe, Z18, Z17, Z21
+	VPORD       Z15, Z21, Z21
+	VPSHUFB     Z21, Z1, Z21
+	VPRORVQ     Z4, Z21, Z21
+	VPSRLQ      $0x1c, Z21, Z0
+	VPORQ       Z0, Z21, Z21
+	VPMOVQD     Z21, Y21
+	VPSHUFB     Z2, Z21, Z21
+	VPERMD      Z21, Z3, Z21
 	LEAQ        1(SI), R9
 	SHRQ        $0x01, R9
 	MOVQ        $-1, R10
 	BZHIQ       R9, R10, R10
 	KMOVQ       R10, K1
-	VMOVDQU8    Z18, K1, (AX)
+	VMOVDQU8    Z21, K1, (AX)
 	ADDQ        R9, AX
 	LEAQ        (DX)(SI*4), DX
 	TESTL       $0x00000001, SI
@@ -623,38 +624,11 @@ stored31:
 none29:
 	JMP done21
 
-DATA word_8<>+0(SB)/4, $0x00000008
-GLOBL word_8<>(SB), RODATA|NOPTR, $4
-
 DATA turned_c080400_d090501_e0a0602_f0b0703<>+0(SB)/4, $0x0c080400
 DATA turned_c080400_d090501_e0a0602_f0b0703<>+4(SB)/4, $0x0d090501
 DATA turned_c080400_d090501_e0a0602_f0b0703<>+8(SB)/4, $0x0e0a0602
 DATA turned_c080400_d090501_e0a0602_f0b0703<>+12(SB)/4, $0x0f0b0703
 GLOBL turned_c080400_d090501_e0a0602_f0b0703<>(SB), RODATA|NOPTR, $16
-
-DATA word_1<>+0(SB)/4, $0x00000001
-GLOBL word_1<>(SB), RODATA|NOPTR, $4
-
-DATA word_3f000000<>+0(SB)/4, $0x3f000000
-GLOBL word_3f000000<>(SB), RODATA|NOPTR, $4
-
-DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+0(SB)/4, $0x00000001
-DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+4(SB)/4, $0x00000002
-DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+8(SB)/4, $0x00000003
-DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+12(SB)/4, $0x00000004
-DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+16(SB)/4, $0x00000005
-DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+20(SB)/4, $0x00000006
-DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+24(SB)/4, $0x00000007
-DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+28(SB)/4, $0x00000008
-DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+32(SB)/4, $0x00000009
-DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+36(SB)/4, $0x0000000a
-DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+40(SB)/4, $0x0000000b
-DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+44(SB)/4, $0x0000000c
-DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+48(SB)/4, $0x0000000d
-DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+52(SB)/4, $0x0000000e
-DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+56(SB)/4, $0x0000000f
-DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+60(SB)/4, $0x00000000
-GLOBL following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>(SB), RODATA|NOPTR, $64
 
 DATA lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB)/4, $0x00000000
 DATA lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+4(SB)/4, $0x00000004
@@ -674,6 +648,42 @@ DATA lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+56(SB)/4, $0x0000000b
 DATA lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+60(SB)/4, $0x0000000f
 GLOBL lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>(SB), RODATA|NOPTR, $64
 
+DATA word_1<>+0(SB)/4, $0x00000001
+GLOBL word_1<>(SB), RODATA|NOPTR, $4
+
+DATA word_3f000000<>+0(SB)/4, $0x3f000000
+GLOBL word_3f000000<>(SB), RODATA|NOPTR, $4
+
+DATA word_7<>+0(SB)/4, $0x00000007
+GLOBL word_7<>(SB), RODATA|NOPTR, $4
+
+DATA word_3<>+0(SB)/4, $0x00000003
+GLOBL word_3<>(SB), RODATA|NOPTR, $4
+
+DATA word_b<>+0(SB)/4, $0x0000000b
+GLOBL word_b<>(SB), RODATA|NOPTR, $4
+
+DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+0(SB)/4, $0x00000001
+DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+4(SB)/4, $0x00000002
+DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+8(SB)/4, $0x00000003
+DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+12(SB)/4, $0x00000004
+DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+16(SB)/4, $0x00000005
+DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+20(SB)/4, $0x00000006
+DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+24(SB)/4, $0x00000007
+DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+28(SB)/4, $0x00000008
+DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+32(SB)/4, $0x00000009
+DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+36(SB)/4, $0x0000000a
+DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+40(SB)/4, $0x0000000b
+DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+44(SB)/4, $0x0000000c
+DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+48(SB)/4, $0x0000000d
+DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+52(SB)/4, $0x0000000e
+DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+56(SB)/4, $0x0000000f
+DATA following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+60(SB)/4, $0x00000000
+GLOBL following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>(SB), RODATA|NOPTR, $64
+
+DATA word_8<>+0(SB)/4, $0x00000008
+GLOBL word_8<>(SB), RODATA|NOPTR, $4
+
 DATA word_7fffffff<>+0(SB)/4, $0x7fffffff
 GLOBL word_7fffffff<>(SB), RODATA|NOPTR, $4
 
@@ -685,3 +695,556 @@ GLOBL word_2<>(SB), RODATA|NOPTR, $4
 
 DATA word_6c000000<>+0(SB)/4, $0x6c000000
 GLOBL word_6c000000<>(SB), RODATA|NOPTR, $4
+
+// func Quantize4CellsAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, cells *[64]uint32, order *[256]uint8, zero uint8, highFirst bool) int
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+
+TEXT ·Quantize4CellsAVX512(SB), $0-120
+	MOVQ            codes_base+0(FP), AX
+	MOVQ            scales_base+24(FP), CX
+	MOVQ            x_base+48(FP), DX
+	MOVQ            cells+88(FP), BX
+	MOVQ            order+96(FP), SI
+	VBROADCASTI32X4 turned_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z2
+	VBROADCASTI32X4 (SI), Z1
+	VMOVDQU32       lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z3
+	MOVBLZX         highFirst+105(FP), SI
+	SHLL            $0x05, SI
+	VPBROADCASTQ    SI, Z4
+	VMOVUPS         (BX), Z5
+	VPMOVD2M        Z5, K1
+	VPADDD.BCST     word_1<>+0(SB), Z5, Z8
+	VPSUBD.BCST     word_1<>+0(SB), Z5, K1, Z8
+	VSUBPS          Z5, Z8, Z8
+	VMULPS.BCST     word_3f000000<>+0(SB), Z8, Z8
+	VMOVDQU32       128(BX), Z7
+	VMOVUPS         64(BX), Z9
+	VPMOVD2M        Z9, K1
+	VPADDD.BCST     word_1<>+0(SB), Z9, Z12
+	VPSUBD.BCST     word_1<>+0(SB), Z9, K1, Z12
+	VSUBPS          Z9, Z12, Z12
+	VMULPS.BCST     word_3f000000<>+0(SB), Z12, Z12
+	VMOVDQU32       192(BX), Z11
+	VPBROADCASTD    word_4b400000<>+0(SB), Z14
+	VPBROADCASTD    word_1<>+0(SB), Z15
+	MOVQ            $0x00000000, ret+112(FP)
+	MOVQ            x_len+56(FP), BX
+	TESTQ           BX, BX
+	JZ              finished33
+	MOVQ            DX, DI
+	MOVQ            block+72(FP), SI
+	CMPQ            SI, BX
+	CMOVQGT         BX, SI
+	SUBQ            SI, BX
+	MOVQ            SI, R8
+	MOVQ            DI, R9
+	LEAQ            (DI)(SI*4), DI
+	VPBROADCASTD    word_7fffffff<>+0(SB), Z0
+	VPXORD          Z6, Z6, Z6
+	VPXORD          Z10, Z10, Z10
+	VPXORD          Z13, Z13, Z13
+	VPXORD          Z17, Z17, Z17
+	CMPQ            R8, $0x40
+	JB              done35
+
+loop34:
+	PREFETCHT0 16384(R9)
+	VPANDD     (R9), Z0, Z18
+	VPMAXUD    Z18, Z6, Z6
+	PREFETCHT0 16448(R9)
+	VPANDD     64(R9), Z0, Z18
+	VPMAXUD    Z18, Z10, Z10
+	PREFETCHT0 16512(R9)
+	VPANDD     128(R9), Z0, Z18
+	VPMAXUD    Z18, Z13, Z13
+	PREFETCHT0 16576(R9)
+	VPANDD     192(R9), Z0, Z18
+	VPMAXUD    Z18, Z17, Z17
+	ADDQ       $0x00000100, R9
+	SUBQ       $0x40, R8
+	CMPQ       R8, $0x40
+	JAE        loop34
+
+done35:
+	CMPQ R8, $0x10
+	JB   done37
+
+loop36:
+	PREFETCHT0 16384(R9)
+	VPANDD     (R9), Z0, Z18
+	VPMAXUD    Z18, Z6, Z6
+	ADDQ       $0x00000040, R9
+	SUBQ       $0x10, R8
+	CMPQ       R8, $0x10
+	JAE        loop36
+
+done37:
+	TESTQ      R8, R8
+	JZ         done38
+	MOVQ       $-1, R10
+	BZHIQ      R8, R10, R10
+	KMOVW      R10, K1
+	PREFETCHT0 16384(R9)
+	VPANDD.Z   (R9), Z0, K1, Z0
+	VPMAXUD    Z0, Z6, Z6
+
+done38:
+	VPMAXUD       Z10, Z6, Z6
+	VPMAXUD       Z17, Z13, Z13
+	VPMAXUD       Z13, Z6, Z6
+	VEXTRACTI64X4 $0x01, Z6, Y0
+	VPMAXUD       Z0, Z6, Z6
+	VSHUFI64X2    $0x02, Z6, Z6, Z0
+	VPMAXUD       Z0, Z6, Z6
+	VPSHUFD       $0x4e, Z6, Z0
+	VPMAXUD       Z0, Z6, Z6
+	VSHUFI64X2    $0x01, Z6, Z6, Z0
+	VPMAXUD       Z0, Z6, Z6
+	VPSHUFD       $0xb1, Z6, Z0
+	VPMAXUD       Z0, Z6, Z6
+	VMOVAPS       X6, X0
+
+block32:
+	XORL         R8, R8
+	TESTQ        BX, BX
+	JZ           last39
+	MOVQ         block+72(FP), R8
+	CMPQ         R8, BX
+	CMOVQGT      BX, R8
+	SUBQ         R8, BX
+	MOVQ         R8, R9
+	MOVQ         DI, R10
+	LEAQ         (DI)(R8*4), DI
+	VPBROADCASTD word_7fffffff<>+0(SB), Z6
+	VPXORD       Z10, Z10, Z10
+	VPXORD       Z13, Z13, Z13
+	VPXORD       Z16, Z16, Z16
+	VPXORD       Z17, Z17, Z17
+	CMPQ         R9, $0x40
+	JB           done41
+
+loop40:
+	PREFETCHT0 16384(R10)
+	VPANDD     (R10), Z6, Z18
+	VPMAXUD    Z18, Z10, Z10
+	PREFETCHT0 16448(R10)
+	VPANDD     64(R10), Z6, Z18
+	VPMAXUD    Z18, Z13, Z13
+	PREFETCHT0 16512(R10)
+	VPANDD     128(R10), Z6, Z18
+	VPMAXUD    Z18, Z16, Z16
+	PREFETCHT0 16576(R10)
+	VPANDD     192(R10), Z6, Z18
+	VPMAXUD    Z18, Z17, Z17
+	ADDQ       $0x00000100, R10
+	SUBQ       $0x40, R9
+	CMPQ       R9, $0x40
+	JAE        loop40
+
+done41:
+	CMPQ R9, $0x10
+	JB   done43
+
+loop42:
+	PREFETCHT0 16384(R10)
+	VPANDD     (R10), Z6, Z18
+	VPMAXUD    Z18, Z10, Z10
+	ADDQ       $0x00000040, R10
+	SUBQ       $0x10, R9
+	CMPQ       R9, $0x10
+	JAE        loop42
+
+done43:
+	TESTQ      R9, R9
+	JZ         done44
+	MOVQ       $-1, R11
+	BZHIQ      R9, R11, R11
+	KMOVW      R11, K1
+	PREFETCHT0 16384(R10)
+	VPANDD.Z   (R10), Z6, K1, Z6
+	VPMAXUD    Z6, Z10, Z10
+
+done44:
+	VPMAXUD       Z13, Z10, Z10
+	VPMAXUD       Z17, Z16, Z16
+	VPMAXUD       Z16, Z10, Z10
+	VEXTRACTI64X4 $0x01, Z10, Y6
+	VPMAXUD       Z6, Z10, Z10
+	VSHUFI64X2    $0x02, Z10, Z10, Z6
+	VPMAXUD       Z6, Z10, Z10
+	VPSHUFD       $0x4e, Z10, Z6
+	VPMAXUD       Z6, Z10, Z10
+	VSHUFI64X2    $0x01, Z10, Z10, Z6
+	VPMAXUD       Z6, Z10, Z10
+	VPSHUFD       $0xb1, Z10, Z6
+	VPMAXUD       Z6, Z10, Z10
+	VMOVAPS       X10, X16
+
+last39:
+	VMOVD X0, R9
+	CMPL  R9, $0x7f800000
+	JB    finite45
+	INCQ  ret+112(FP)
+	MOVL  $0x7fc00000, R9
+
+zero46:
+	MOVL         R9, (CX)
+	MOVBLZX      zero+104(FP), R9
+	MOVL         R9, R10
+	SHLL         $0x04, R10
+	ORL          R10, R9
+	LEAQ         (DX)(SI*4), DX
+	INCQ         SI
+	SHRQ         $0x01, SI
+	VPBROADCASTB R9, Z0
+	CMPQ         SI, $0x40
+	JB           done50
+
+loop49:
+	VMOVDQU64 Z0, (AX)
+	ADDQ      $0x00000040, AX
+	SUBQ      $0x40, SI
+	CMPQ      SI, $0x40
+	JAE       loop49
+
+done50:
+	MOVQ     $-1, R9
+	BZHIQ    SI, R9, R9
+	KMOVQ    R9, K1
+	VMOVDQU8 Z0, K1, (AX)
+	ADDQ     SI, AX
+	JMP      done48
+
+finite45:
+	VDIVSS  divisor+80(FP), X0, X6
+	VMOVD   X6, R9
+	TESTL   R9, R9
+	JZ      zero46
+	CMPL    R9, $0x7f800000
+	JB      divided47
+	VMOVAPS X0, X6
+
+divided47:
+	VMOVSS             X6, (CX)
+	VBROADCASTSS       X6, Z0
+	VMOVD              X0, R9
+	CMPL               R9, $0x21800000
+	JB                 small51
+	VMULPS             Z0, Z8, Z6
+	VFMADD231PS.RD_SAE Z0, Z5, Z6
+	VMULPS             Z0, Z12, Z10
+	VFMADD231PS.RD_SAE Z0, Z9, Z10
+	VMOVSS             word_417fd70a<>+0(SB), X13
+	VDIVSS             X0, X13, X13
+	VBROADCASTSS       X13, Z13
+	CMPQ               SI, $0x40
+	JB                 done54
+
+loop53:
+	VMOVUPS            (DX), Z0
+	VMOVUPS            64(DX), Z17
+	VMOVUPS            128(DX), Z18
+	VMOVUPS            192(DX), Z19
+	VMOVAPS            Z14, Z20
+	VFMADD231PS.RD_SAE Z13, Z0, Z20
+	VMOVAPS            Z20, Z21
+	VPERMI2PS          Z10, Z6, Z21
+	VPERMI2D           Z11, Z7, Z20
+	VCMPPS             $0x1e, Z21, Z0, K1
+	VPADDD             Z15, Z20, K1, Z20
+	VMOVAPS            Z14, Z0
+	VFMADD231PS.RD_SAE Z13, Z17, Z0
+	VMOVAPS            Z0, Z21
+	VPERMI2PS          Z10, Z6, Z21
+	VPERMI2D           Z11, Z7, Z0
+	VCMPPS             $0x1e, Z21, Z17, K1
+	VPADDD             Z15, Z0, K1, Z0
+	VPSLLD             $0x08, Z0, Z0
+	VMOVAPS            Z14, Z17
+	VFMADD231PS.RD_SAE Z13, Z18, Z17
+	VMOVAPS            Z17, Z21
+	VPERMI2PS          Z10, Z6, Z21
+	VPERMI2D           Z11, Z7, Z17
+	VCMPPS             $0x1e, Z21, Z18, K1
+	VPADDD             Z15, Z17, K1, Z17
+	VPSLLD             $0x10, Z17, Z17
+	VMOVAPS            Z14, Z18
+	VFMADD231PS.RD_SAE Z13, Z19, Z18
+	VMOVAPS            Z18, Z21
+	VPERMI2PS          Z10, Z6, Z21
+	VPERMI2D           Z11, Z7, Z18
+	VCMPPS             $0x1e, Z21, Z19, K1
+	VPADDD             Z15, Z18, K1, Z18
+	VPSLLD             $0x18, Z18, Z18
+	VPTERNLOGD         $0xfe, Z17, Z0, Z20
+	VPORD              Z18, Z20, Z20
+	VPSHUFB            Z20, Z1, Z20
+	VPRORVQ            Z4, Z20, Z20
+	VPSRLQ             $0x1c, Z20, Z0
+	VPORQ              Z0, Z20, Z20
+	VPMOVQD            Z20, Y20
+	VPSHUFB            Z2, Z20, Z20
+	VPERMD             Z20, Z3, Z20
+	VMOVDQU64          Y20, (AX)
+	ADDQ               $0x00000100, DX
+	ADDQ               $0x00000020, AX
+	SUBQ               $0x40, SI
+	CMPQ               SI, $0x40
+	JAE                loop53
+
+done54:
+	TESTQ              SI, SI
+	JZ                 none55
+	MOVQ               $-1, R9
+	BZHIQ              SI, R9, R9
+	KMOVW              R9, K1
+	SHRQ               $0x10, R9
+	VMOVUPS.Z          (DX), K1, Z0
+	KMOVW              R9, K1
+	SHRQ               $0x10, R9
+	VMOVUPS.Z          64(DX), K1, Z17
+	KMOVW              R9, K1
+	SHRQ               $0x10, R9
+	VMOVUPS.Z          128(DX), K1, Z18
+	KMOVW              R9, K1
+	SHRQ               $0x10, R9
+	VMOVUPS.Z          192(DX), K1, Z19
+	VMOVAPS            Z14, Z20
+	VFMADD231PS.RD_SAE Z13, Z0, Z20
+	VMOVAPS            Z20, Z21
+	VPERMI2PS          Z10, Z6, Z21
+	VPERMI2D           Z11, Z7, Z20
+	VCMPPS             $0x1e, Z21, Z0, K1
+	VPADDD             Z15, Z20, K1, Z20
+	VMOVAPS            Z14, Z0
+	VFMADD231PS.RD_SAE Z13, Z17, Z0
+	VMOVAPS            Z0, Z21
+	VPERMI2PS          Z10, Z6, Z21
+	VPERMI2D           Z11, Z7, Z0
+	VCMPPS             $0x1e, Z21, Z17, K1
+	VPADDD             Z15, Z0, K1, Z0
+	VPSLLD             $0x08, Z0, Z0
+	VMOVAPS            Z14, Z17
+	VFMADD231PS.RD_SAE Z13, Z18, Z17
+	VMOVAPS            Z17, Z21
+	VPERMI2PS          Z10, Z6, Z21
+	VPERMI2D           Z11, Z7, Z17
+	VCMPPS             $0x1e, Z21, Z18, K1
+	VPADDD             Z15, Z17, K1, Z17
+	VPSLLD             $0x10, Z17, Z17
+	VMOVAPS            Z14, Z18
+	VFMADD231PS.RD_SAE Z13, Z19, Z18
+	VMOVAPS            Z18, Z13
+	VPERMI2PS          Z10, Z6, Z13
+	VPERMI2D           Z11, Z7, Z18
+	VCMPPS             $0x1e, Z13, Z19, K1
+	VPADDD             Z15, Z18, K1, Z18
+	VPSLLD             $0x18, Z18, Z18
+	VPTERNLOGD         $0xfe, Z17, Z0, Z20
+	VPORD              Z18, Z20, Z20
+	VPSHUFB            Z20, Z1, Z20
+	VPRORVQ            Z4, Z20, Z20
+	VPSRLQ             $0x1c, Z20, Z0
+	VPORQ              Z0, Z20, Z20
+	VPMOVQD            Z20, Y20
+	VPSHUFB            Z2, Z20, Z20
+	VPERMD             Z20, Z3, Z20
+	LEAQ               1(SI), R9
+	SHRQ               $0x01, R9
+	MOVQ               $-1, R10
+	BZHIQ              R9, R10, R10
+	KMOVQ              R10, K1
+	VMOVDQU8           Z20, K1, (AX)
+	ADDQ               R9, AX
+	LEAQ               (DX)(SI*4), DX
+	TESTL              $0x00000001, SI
+	JZ                 none55
+	MOVBLZX            -1(AX), SI
+	MOVBLZX            zero+104(FP), R9
+	CMPB               highFirst+105(FP), $0x00
+	JE                 low56
+	ANDL               $0x000000f0, SI
+	JMP                stored57
+
+low56:
+	ANDL $0x0000000f, SI
+	SHLL $0x04, R9
+
+stored57:
+	ORL  R9, SI
+	MOVB SI, -1(AX)
+
+none55:
+done52:
+done48:
+	ADDQ    $0x00000004, CX
+	VMOVAPS X16, X0
+	MOVQ    R8, SI
+	TESTQ   SI, SI
+	JNZ     block32
+
+finished33:
+	VZEROUPPER
+	RET
+
+small51:
+	VMULPS.BCST        word_6c000000<>+0(SB), Z0, Z0
+	VMULPS             Z0, Z8, Z6
+	VFMADD231PS.RD_SAE Z0, Z5, Z6
+	VMULPS             Z0, Z12, Z10
+	VFMADD231PS.RD_SAE Z0, Z9, Z10
+	VMOVSS             word_417fd70a<>+0(SB), X13
+	VDIVSS             X0, X13, X13
+	VBROADCASTSS       X13, Z13
+	CMPQ               SI, $0x40
+	JB                 done59
+
+loop58:
+	VMOVUPS            (DX), Z0
+	VMULPS.BCST        word_6c000000<>+0(SB), Z0, Z0
+	VMOVUPS            64(DX), Z17
+	VMULPS.BCST        word_6c000000<>+0(SB), Z17, Z17
+	VMOVUPS            128(DX), Z18
+	VMULPS.BCST        word_6c000000<>+0(SB), Z18, Z18
+	VMOVUPS            192(DX), Z19
+	VMULPS.BCST        word_6c000000<>+0(SB), Z19, Z19
+	VMOVAPS            Z14, Z20
+	VFMADD231PS.RD_SAE Z13, Z0, Z20
+	VMOVAPS            Z20, Z21
+	VPERMI2PS          Z10, Z6, Z21
+	VPERMI2D           Z11, Z7, Z20
+	VCMPPS             $0x1e, Z21, Z0, K1
+	VPADDD             Z15, Z20, K1, Z20
+	VMOVAPS            Z14, Z0
+	VFMADD231PS.RD_SAE Z13, Z17, Z0
+	VMOVAPS            Z0, Z21
+	VPERMI2PS          Z10, Z6, Z21
+	VPERMI2D           Z11, Z7, Z0
+	VCMPPS             $0x1e, Z21, Z17, K1
+	VPADDD             Z15, Z0, K1, Z0
+	VPSLLD             $0x08, Z0, Z0
+	VMOVAPS            Z14, Z17
+	VFMADD231PS.RD_SAE Z13, Z18, Z17
+	VMOVAPS            Z17, Z21
+	VPERMI2PS          Z10, Z6, Z21
+	VPERMI2D           Z11, Z7, Z17
+	VCMPPS             $0x1e, Z21, Z18, K1
+	VPADDD             Z15, Z17, K1, Z17
+	VPSLLD             $0x10, Z17, Z17
+	VMOVAPS            Z14, Z18
+	VFMADD231PS.RD_SAE Z13, Z19, Z18
+	VMOVAPS            Z18, Z21
+	VPERMI2PS          Z10, Z6, Z21
+	VPERMI2D           Z11, Z7, Z18
+	VCMPPS             $0x1e, Z21, Z19, K1
+	VPADDD             Z15, Z18, K1, Z18
+	VPSLLD             $0x18, Z18, Z18
+	VPTERNLOGD         $0xfe, Z17, Z0, Z20
+	VPORD              Z18, Z20, Z20
+	VPSHUFB            Z20, Z1, Z20
+	VPRORVQ            Z4, Z20, Z20
+	VPSRLQ             $0x1c, Z20, Z0
+	VPORQ              Z0, Z20, Z20
+	VPMOVQD            Z20, Y20
+	VPSHUFB            Z2, Z20, Z20
+	VPERMD             Z20, Z3, Z20
+	VMOVDQU64          Y20, (AX)
+	ADDQ               $0x00000100, DX
+	ADDQ               $0x00000020, AX
+	SUBQ               $0x40, SI
+	CMPQ               SI, $0x40
+	JAE                loop58
+
+done59:
+	TESTQ              SI, SI
+	JZ                 none60
+	MOVQ               $-1, R9
+	BZHIQ              SI, R9, R9
+	KMOVW              R9, K1
+	SHRQ               $0x10, R9
+	VMOVUPS.Z          (DX), K1, Z0
+	VMULPS.BCST        word_6c000000<>+0(SB), Z0, Z0
+	KMOVW              R9, K1
+	SHRQ               $0x10, R9
+	VMOVUPS.Z          64(DX), K1, Z17
+	VMULPS.BCST        word_6c000000<>+0(SB), Z17, Z17
+	KMOVW              R9, K1
+	SHRQ               $0x10, R9
+	VMOVUPS.Z          128(DX), K1, Z18
+	VMULPS.BCST        word_6c000000<>+0(SB), Z18, Z18
+	KMOVW              R9, K1
+	SHRQ               $0x10, R9
+	VMOVUPS.Z          192(DX), K1, Z19
+	VMULPS.BCST        word_6c000000<>+0(SB), Z19, Z19
+	VMOVAPS            Z14, Z20
+	VFMADD231PS.RD_SAE Z13, Z0, Z20
+	VMOVAPS            Z20, Z21
+	VPERMI2PS          Z10, Z6, Z21
+	VPERMI2D           Z11, Z7, Z20
+	VCMPPS             $0x1e, Z21, Z0, K1
+	VPADDD             Z15, Z20, K1, Z20
+	VMOVAPS            Z14, Z0
+	VFMADD231PS.RD_SAE Z13, Z17, Z0
+	VMOVAPS            Z0, Z21
+	VPERMI2PS          Z10, Z6, Z21
+	VPERMI2D           Z11, Z7, Z0
+	VCMPPS             $0x1e, Z21, Z17, K1
+	VPADDD             Z15, Z0, K1, Z0
+	VPSLLD             $0x08, Z0, Z0
+	VMOVAPS            Z14, Z17
+	VFMADD231PS.RD_SAE Z13, Z18, Z17
+	VMOVAPS            Z17, Z21
+	VPERMI2PS          Z10, Z6, Z21
+	VPERMI2D           Z11, Z7, Z17
+	VCMPPS             $0x1e, Z21, Z18, K1
+	VPADDD             Z15, Z17, K1, Z17
+	VPSLLD             $0x10, Z17, Z17
+	VMOVAPS            Z14, Z18
+	VFMADD231PS.RD_SAE Z13, Z19, Z18
+	VMOVAPS            Z18, Z13
+	VPERMI2PS          Z10, Z6, Z13
+	VPERMI2D           Z11, Z7, Z18
+	VCMPPS             $0x1e, Z13, Z19, K1
+	VPADDD             Z15, Z18, K1, Z18
+	VPSLLD             $0x18, Z18, Z18
+	VPTERNLOGD         $0xfe, Z17, Z0, Z20
+	VPORD              Z18, Z20, Z20
+	VPSHUFB            Z20, Z1, Z20
+	VPRORVQ            Z4, Z20, Z20
+	VPSRLQ             $0x1c, Z20, Z0
+	VPORQ              Z0, Z20, Z20
+	VPMOVQD            Z20, Y20
+	VPSHUFB            Z2, Z20, Z20
+	VPERMD             Z20, Z3, Z20
+	LEAQ               1(SI), R9
+	SHRQ               $0x01, R9
+	MOVQ               $-1, R10
+	BZHIQ              R9, R10, R10
+	KMOVQ              R10, K1
+	VMOVDQU8           Z20, K1, (AX)
+	ADDQ               R9, AX
+	LEAQ               (DX)(SI*4), DX
+	TESTL              $0x00000001, SI
+	JZ                 none60
+	MOVBLZX            -1(AX), SI
+	MOVBLZX            zero+104(FP), R9
+	CMPB               highFirst+105(FP), $0x00
+	JE                 low61
+	ANDL               $0x000000f0, SI
+	JMP                stored62
+
+low61:
+	ANDL $0x0000000f, SI
+	SHLL $0x04, R9
+
+stored62:
+	ORL  R9, SI
+	MOVB SI, -1(AX)
+
+none60:
+	JMP done52
+
+DATA word_4b400000<>+0(SB)/4, $0x4b400000
+GLOBL word_4b400000<>(SB), RODATA|NOPTR, $4
+
+DATA word_417fd70a<>+0(SB)/4, $0x417fd70a
+GLOBL word_417fd70a<>(SB), RODATA|NOPTR, $4

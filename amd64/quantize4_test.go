@@ -5,6 +5,7 @@ package amd64_test
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/lowbit-go/lowbit/amd64"
@@ -38,8 +39,13 @@ func far() *codebook.Codebook {
 	return book
 }
 
-func formats4(block int, f func(reference.Format)) {
-	for _, book := range books4 {
+// books are those that the quantiser takes.
+func (q quantizer4) books() []*codebook.Codebook {
+	return slices.DeleteFunc(slices.Clone(books4), func(book *codebook.Codebook) bool { return q.quantize == nil && book.NibbleCells() == nil })
+}
+
+func (q quantizer4) formats(block int, f func(reference.Format)) {
+	for _, book := range q.books() {
 		for _, order := range []codebook.Nibble{codebook.LowFirst, codebook.HighFirst} {
 			f(reference.Format{Codebook: book, Block: block, Nibble: order, Headroom: block%3 == 1})
 		}
@@ -57,6 +63,7 @@ var quantizers4 = []quantizer4{
 	{"avx2", avx2, amd64.Quantize4AVX2, amd64.Dequantize4AVX2},
 	{"avx512", cpufeature.AVX512, amd64.Quantize4AVX512, dequantize4AVX512(false)},
 	{"avx512-stream", cpufeature.AVX512, amd64.Quantize4AVX512, dequantize4AVX512(true)},
+	{"avx512-cells", cpufeature.AVX512, nil, dequantize4AVX512(false)},
 }
 
 func dequantize4AVX512(stream bool) func(dst []float32, codes []uint8, scales []float32, block int, table *[256]float32, highFirst bool) {
@@ -76,6 +83,9 @@ func eachQuantizer4(t *testing.T, test func(t *testing.T, q quantizer4)) {
 
 func (q quantizer4) run(codes []uint8, scales, x []float32, f reference.Format) int {
 	book := f.Codebook
+	if q.quantize == nil {
+		return amd64.Quantize4CellsAVX512(codes, scales, x, f.Block, divisor(f), book.NibbleCells(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
+	}
 	return q.quantize(codes, scales, x, f.Block, divisor(f), book.Thresholds(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
 }
 
@@ -84,7 +94,7 @@ func TestQuantize4(t *testing.T) {
 		rng := rand.New(rand.NewPCG(4, 1))
 		codes, values, scales := testmem.New[uint8](t, 300), testmem.New[float32](t, 300), testmem.New[float32](t, 300)
 		for _, block := range blockSizes4 {
-			formats4(block, func(f reference.Format) {
+			q.formats(block, func(f reference.Format) {
 				for _, n := range lengths {
 					place := rng.IntN(places)
 					x, codes, scales := placed(values, n, place, 4), placed(codes, f.CodeBytes(n), (place+5)%places, 1), placed(scales, f.Scales(n), (place+9)%places, 4)
@@ -104,7 +114,7 @@ func TestQuantize4RandomBlocks(t *testing.T) {
 		rng := rand.New(rand.NewPCG(4, 2))
 		x, codes := make([]float32, 5000), make([]uint8, 2500)
 		for trial := range trials(10, 10_000) {
-			formats4(32<<(trial%3), func(f reference.Format) {
+			q.formats(32<<(trial%3), func(f reference.Format) {
 				scales := make([]float32, f.Scales(len(x)))
 				hardBlocks(rng, x, f)
 				checkQuantize(t, f, codes, scales, x, func() int { return q.run(codes, scales, x, f) })
@@ -116,7 +126,7 @@ func TestQuantize4RandomBlocks(t *testing.T) {
 func TestQuantize4EveryPattern(t *testing.T) {
 	eachQuantizer4(t, func(t *testing.T, q quantizer4) {
 		codes, scales := make([]uint8, patternBlock/2), make([]float32, 1)
-		for _, book := range books4 {
+		for _, book := range q.books() {
 			f := reference.Format{Codebook: book, Block: patternBlock}
 			everyPattern(t, book, func(x []float32) { q.run(codes, scales, x, f) }, func(i int) uint8 { return f.Get(codes, i) })
 		}
@@ -126,7 +136,7 @@ func TestQuantize4EveryPattern(t *testing.T) {
 func TestQuantize4ThresholdsAtManyScales(t *testing.T) {
 	eachQuantizer4(t, func(t *testing.T, q quantizer4) {
 		codes, scales := make([]uint8, 1<<10), make([]float32, 1)
-		for _, book := range books4 {
+		for _, book := range q.books() {
 			f := reference.Format{Codebook: book, Block: 1 << 20}
 			thresholdsAtManyScales(t, book, func(x []float32) { q.run(codes[:f.CodeBytes(len(x))], scales, x, f) },
 				func(i int) uint8 { return f.Get(codes, i) })
@@ -139,7 +149,7 @@ func TestDequantize4(t *testing.T) {
 		rng := rand.New(rand.NewPCG(4, 3))
 		values, codes, scales := testmem.New[float32](t, 5000), testmem.New[uint8](t, 5000), testmem.New[float32](t, 5000)
 		for _, block := range blockSizes4 {
-			formats4(block, func(f reference.Format) {
+			q.formats(block, func(f reference.Format) {
 				for _, n := range append(lengths, 4097) {
 					place := rng.IntN(places)
 					dst, codes, scales := placed(values, n, place, 4), placed(codes, f.CodeBytes(n), (place+5)%places, 1), placed(scales, f.Scales(n), (place+9)%places, 4)
@@ -167,6 +177,9 @@ func TestScalesThatRoundToZero(t *testing.T) {
 		t.Fatal(err)
 	}
 	eachQuantizer4(t, func(t *testing.T, q quantizer4) {
+		if book.NibbleCells() == nil && q.quantize == nil {
+			return
+		}
 		for bits := range uint32(40) {
 			f := reference.Format{Codebook: book, Block: 64, Headroom: true}
 			x := make([]float32, 70)

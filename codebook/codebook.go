@@ -25,6 +25,9 @@ type Codebook struct {
 
 	makeOnce sync.Once
 	cells    []uint32
+
+	nibbleOnce  sync.Once
+	nibbleCells *[64]uint32
 }
 
 // New makes a codebook from the value of each code, code 0 first. The values must be

@@ -49,22 +49,27 @@ func dequantizeAVX512(dst []float32, codes []uint8, scales []float32, f Format) 
 }
 
 func quantize4AVX2(codes []uint8, scales, x []float32, f Format) (poisoned int) {
-	return quantize4(amd64.Quantize4AVX2, codes, scales, x, f)
+	return quantize4(amd64.Quantize4AVX2, f.Codebook.Thresholds(), codes, scales, x, f)
 }
 
-// quantize4AVX512 takes what numbers can be compared with in place of the thresholds.
+// quantize4AVX512 compares numbers with multiples of the thresholds, which must be within
+// the range of float32, and does it once for each number where cells tell the threshold.
 func quantize4AVX512(codes []uint8, scales, x []float32, f Format) (poisoned int) {
+	if cells := f.Codebook.NibbleCells(); cells != nil {
+		return quantize4(amd64.Quantize4CellsAVX512, cells, codes, scales, x, f)
+	}
 	for _, t := range f.Codebook.Thresholds()[:f.Codebook.Len()-1] {
 		if size := max(t, -t); !(size >= 0x1p-30) || size > 0x1p20 && size <= math.MaxFloat32 {
 			return reference.Quantize(codes, scales, x, f)
 		}
 	}
-	return quantize4(amd64.Quantize4AVX512, codes, scales, x, f)
+	return quantize4(amd64.Quantize4AVX512, f.Codebook.Thresholds(), codes, scales, x, f)
 }
 
-type nibbleQuantize func(codes []uint8, scales, x []float32, block int, divisor float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool) int
+// nibbleQuantize is the signature of quantisers to 4 bits that search in a T.
+type nibbleQuantize[T any] func(codes []uint8, scales, x []float32, block int, divisor float32, search *T, order *[256]uint8, zero uint8, highFirst bool) int
 
-func quantize4(quantize nibbleQuantize, codes []uint8, scales, x []float32, f Format) (poisoned int) {
+func quantize4[T any](quantize nibbleQuantize[T], search *T, codes []uint8, scales, x []float32, f Format) (poisoned int) {
 	if !wholeBytes(f, len(x)) {
 		return reference.Quantize(codes, scales, x, f)
 	}
@@ -72,7 +77,7 @@ func quantize4(quantize nibbleQuantize, codes []uint8, scales, x []float32, f Fo
 	race.Write(scales)
 	race.Read(x)
 	book := f.Codebook
-	return quantize(codes, scales, x, f.Block, f.ScaleDivisor(), book.Thresholds(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
+	return quantize(codes, scales, x, f.Block, f.ScaleDivisor(), search, book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
 }
 
 func dequantize4AVX2(dst []float32, codes []uint8, scales []float32, f Format) {

@@ -6,8 +6,8 @@ import (
 	"github.com/mmcloughlin/avo/operand"
 )
 
-// searcher512 finds 4-bit codes, 64 at a time, by a binary search in 15 numbers that a block
-// compares its own numbers with, without dividing any.
+// nibbles512 finds 4-bit codes, 64 at a time, by comparing the numbers of a block with its
+// own bounds, for which none is divided.
 //
 // The quotient x/s, rounded to nearest, is above a threshold t exactly if x/s is above the
 // middle t+h of t and the next float32: halfway cases have no quotient of float32 numbers,
@@ -16,37 +16,23 @@ import (
 // holds where no product is subnormal or infinite: for thresholds of 2^-30 to 2^20 and
 // scales of leastScale and more. In blocks of a smaller scale all is multiplied by a power
 // of two.
-type searcher512 struct {
+type nibbles512 struct {
 	*generator
-	thresholds, halfSteps vec
-	bounds, next          vec // of the block; those at i, and at i+1
-	middle, lower, upper  vec // bounds 7, 3 and 11
-	following, eight      vec
-	stored                mem // bounds
-	codes, turn, order    vec // the code of each index; the orders of pairs
-	swap                  vec // rotates a pair of codes by 32 bits, or by none
-	scale                 vec
-	beside                *[]func()
+	scale              vec
+	prepare            func()          // makes the bounds of a block from its scale
+	search             func(x vec) vec // gives the index of each x
+	codes, turn, order vec             // the code of each index; the orders of pairs
+	swap               vec             // rotates a pair of codes by 32 bits, or by none
+	beside             *[]func()
 }
 
 const leastScale = 0x1p-60
 
-func (g *generator) searcher512(thresholds, codes gp) searcher512 {
-	s := searcher512{
-		generator: g, thresholds: g.ZMM(), halfSteps: g.ZMM(), bounds: g.ZMM(), next: g.ZMM(),
-		middle: g.ZMM(), lower: g.ZMM(), upper: g.ZMM(),
-		following: g.ZMM(), eight: g.broadcast512(8), stored: g.AllocLocal(64),
-		codes: g.ZMM(), turn: g.turnedBytes(), order: g.ZMM(), swap: g.ZMM(), scale: g.ZMM(), beside: &[]func(){},
+func (g *generator) nibbles512(codes gp) *nibbles512 {
+	s := &nibbles512{
+		generator: g, scale: g.ZMM(), codes: g.ZMM(),
+		turn: g.turnedBytes(), order: g.ZMM(), swap: g.ZMM(), beside: &[]func(){},
 	}
-	negative, up := g.K(), g.ZMM()
-	g.VMOVUPS(at(thresholds, 0), s.thresholds)
-	g.VPMOVD2M(s.thresholds, negative)
-	one := g.data("word", 1)
-	g.VPADDD_BCST(one, s.thresholds, up)
-	g.VPSUBD_BCST(one, s.thresholds, negative, up)
-	g.VSUBPS(s.thresholds, up, s.halfSteps)
-	g.VMULPS_BCST(g.data("word", math.Float32bits(0.5)), s.halfSteps, s.halfSteps)
-	g.VMOVDQU32(g.data("following", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0), s.following)
 	g.VBROADCASTI32X4(at(codes, 0), s.codes)
 	g.VMOVDQU32(g.data("lanes", 0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15), s.order)
 	high := g.GP32()
@@ -56,40 +42,100 @@ func (g *generator) searcher512(thresholds, codes gp) searcher512 {
 	return s
 }
 
-// prepare makes the bounds of a block from its scale.
-func (s searcher512) prepare() {
-	s.VMULPS(s.scale, s.halfSteps, s.bounds)
-	s.VFMADD231PS_RD_SAE(s.scale, s.thresholds, s.bounds)
-	s.VPERMPS(s.bounds, s.following, s.next)
-	s.VMOVUPS(s.bounds, s.stored)
-	s.VBROADCASTSS(s.stored.Offset(4*7), s.middle)
-	s.VBROADCASTSS(s.stored.Offset(4*3), s.lower)
-	s.VBROADCASTSS(s.stored.Offset(4*11), s.upper)
+// halfSteps are half the distances of thresholds to the next float32.
+func (g *generator) halfSteps(thresholds vec) vec {
+	negative, up, one := g.K(), g.ZMM(), g.data("word", 1)
+	g.VPMOVD2M(thresholds, negative)
+	g.VPADDD_BCST(one, thresholds, up)
+	g.VPSUBD_BCST(one, thresholds, negative, up)
+	g.VSUBPS(thresholds, up, up)
+	g.VMULPS_BCST(g.data("word", math.Float32bits(0.5)), up, up)
+	return up
 }
 
-// search gives the index of each x.
-func (s searcher512) search(x vec) vec {
-	index, bound, above := s.ZMM(), s.ZMM(), s.K()
-	compare := func(bound vec) {
-		s.VCMPPS(operand.Imm(0x1e), bound, x, above)
-	}
-	compare(s.middle)
-	s.VMOVAPS(s.lower, bound)
-	s.VMOVAPS(s.upper, above, bound)
-	s.VMOVDQA32_Z(s.eight, above, index)
-	compare(bound)
-	s.VPADDD_BCST(s.data("word", 4), index, above, index)
-	s.VPERMPS(s.next, index, bound)
-	compare(bound)
-	s.VPADDD_BCST(s.data("word", 2), index, above, index)
-	s.VPERMPS(s.bounds, index, bound)
-	compare(bound)
-	s.VPADDD_BCST(s.data("word", 1), index, above, index)
-	return index
+// bound makes bounds of thresholds.
+func (s *nibbles512) bound(thresholds, halfSteps, bounds vec) {
+	s.VMULPS(s.scale, halfSteps, bounds)
+	s.VFMADD231PS_RD_SAE(s.scale, thresholds, bounds)
 }
+
+// above is where x is above a bound.
+func (s *nibbles512) above(x, bound vec) mask {
+	k := s.K()
+	s.VCMPPS(operand.Imm(0x1e), bound, x, k)
+	return k
+}
+
+// bisect512 finds indices by a binary search in 15 thresholds.
+func (g *generator) bisect512(thresholds, codes gp) *nibbles512 {
+	s := g.nibbles512(codes)
+	t, bounds, next, middle, lower, upper := g.ZMM(), g.ZMM(), g.ZMM(), g.ZMM(), g.ZMM(), g.ZMM()
+	g.VMOVUPS(at(thresholds, 0), t)
+	halfSteps := g.halfSteps(t)
+	seven, three, eleven, following := g.broadcast512(7), g.broadcast512(3), g.broadcast512(11), g.ZMM()
+	g.VMOVDQU32(g.data("following", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0), following)
+	eight := g.broadcast512(8)
+	s.prepare = func() {
+		s.bound(t, halfSteps, bounds)
+		g.VPERMPS(bounds, following, next)
+		g.VPERMPS(bounds, seven, middle)
+		g.VPERMPS(bounds, three, lower)
+		g.VPERMPS(bounds, eleven, upper)
+	}
+	s.search = func(x vec) vec {
+		index, bound := g.ZMM(), g.ZMM()
+		above := s.above(x, middle)
+		g.VMOVAPS(lower, bound)
+		g.VMOVAPS(upper, above, bound)
+		g.VMOVDQA32_Z(eight, above, index)
+		g.VPADDD_BCST(g.data("word", 4), index, s.above(x, bound), index)
+		g.VPERMPS(next, index, bound)
+		g.VPADDD_BCST(g.data("word", 2), index, s.above(x, bound), index)
+		g.VPERMPS(bounds, index, bound)
+		g.VPADDD_BCST(g.data("word", 1), index, s.above(x, bound), index)
+		return index
+	}
+	return s
+}
+
+// cells512 finds indices by one comparison, with the only threshold of the cell that a
+// number lies in. There are 32 cells, as in codebook.NibbleCells.
+func (g *generator) cells512(cells, codes gp) *nibbles512 {
+	s := g.nibbles512(codes)
+	var thresholds, halfSteps, bounds, first [2]vec
+	for i := range thresholds {
+		thresholds[i], bounds[i], first[i] = g.ZMM(), g.ZMM(), g.ZMM()
+		g.VMOVUPS(at(cells, 64*i), thresholds[i])
+		halfSteps[i] = g.halfSteps(thresholds[i])
+		g.VMOVDQU32(at(cells, 128+64*i), first[i])
+	}
+	multiplier, magic, one := g.ZMM(), g.broadcast512(math.Float32bits(3<<22)), g.broadcast512(1)
+	s.prepare = func() {
+		for i := range bounds {
+			s.bound(thresholds[i], halfSteps[i], bounds[i])
+		}
+		g.VMOVSS(g.data("word", math.Float32bits(nibbleCells)), multiplier.AsX())
+		g.VDIVSS(s.scale.AsX(), multiplier.AsX(), multiplier.AsX())
+		g.VBROADCASTSS(multiplier.AsX(), multiplier)
+	}
+	s.search = func(x vec) vec {
+		cell, bound := g.ZMM(), g.ZMM()
+		g.VMOVAPS(magic, cell)
+		g.VFMADD231PS_RD_SAE(multiplier, x, cell)
+		g.VMOVAPS(cell, bound)
+		g.VPERMI2PS(bounds[1], bounds[0], bound)
+		g.VPERMI2D(first[1], first[0], cell)
+		g.VPADDD(one, cell, s.above(x, bound), cell)
+		return cell
+	}
+	return s
+}
+
+// nibbleCells are the cells of a unit.
+const nibbleCells = 15.99
 
 // pack gives the codes of 64 numbers: those of register i in byte i of its lanes.
-func (s searcher512) pack(x [4]vec) vec {
+func (s *nibbles512) pack(x [4]vec) vec {
 	var index [4]vec
 	for i := range index {
 		index[i] = s.search(x[i])
@@ -106,7 +152,7 @@ func (s searcher512) pack(x [4]vec) vec {
 
 // pairs joins the codes of neighbours, which pack leaves in neighbouring lanes, and gives
 // them in order.
-func (s searcher512) pairs(y vec) vec {
+func (s *nibbles512) pairs(y vec) vec {
 	shifted := s.ZMM()
 	s.VPRORVQ(s.swap, y, y)
 	s.VPSRLQ(operand.Imm(28), y, shifted)
@@ -119,7 +165,7 @@ func (s searcher512) pairs(y vec) vec {
 
 // encode codes n numbers of a block whose scale is known, and moves all three. The unused
 // half of a last byte gets the argument zero.
-func (s searcher512) encode(codes, x, n gp) {
+func (s *nibbles512) encode(codes, x, n gp) {
 	small, done := s.label("small"), s.label("done")
 	bits := s.GP32()
 	s.VMOVD(s.scale.AsX(), bits)
@@ -138,7 +184,7 @@ func (s searcher512) encode(codes, x, n gp) {
 	})
 }
 
-func (s searcher512) groups(codes, x, n gp, adjust func(vec)) {
+func (s *nibbles512) groups(codes, x, n gp, adjust func(vec)) {
 	s.loop(n, 64, func() {
 		var z [4]vec
 		for i := range z {
@@ -197,26 +243,34 @@ func (g *generator) fillSpare(codes gp) {
 }
 
 func quantize4AVX512(g *generator) {
-	g.function("Quantize4AVX512", "(codes []uint8, scales, x []float32, block int, divisor float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool) int", `
-Quantize4AVX512 is Quantize4AVX2, for thresholds with magnitudes of 2^-30 to 2^20. A call
-of 400,000 elements takes about 100 µs.`)
-	codes, scales, x := g.pointer("codes"), g.pointer("scales"), g.pointer("x")
-	s := g.searcher512(g.number("thresholds"), g.number("order"))
-	g.quantizeBlocks512(x, scales, s.scale, func(length gp) {
-		s.encode(codes, x, length)
-	}, func(length gp) {
-		pair, high := g.GP64(), g.GP64()
-		g.MOVBLZX(g.resolve(g.Param("zero")), pair.As32())
-		g.MOVL(pair.As32(), high.As32())
-		g.SHLL(operand.Imm(4), high.As32())
-		g.ORL(high.As32(), pair.As32())
-		g.LEAQ(mem{Base: x, Index: length, Scale: 4}, x)
-		g.INCQ(length)
-		g.SHRQ(operand.Imm(1), length)
-		g.fill512(codes, length, pair)
-	})
-	g.end()
-	g.besides(s.beside)
+	for _, f := range []struct {
+		name, arguments, takes, about string
+		searcher                      func(thresholds, codes gp) *nibbles512
+	}{
+		{"Quantize4AVX512", "thresholds *[255]float32", "thresholds", "for thresholds with magnitudes of 2^-30 to 2^20", g.bisect512},
+		{"Quantize4CellsAVX512", "cells *[64]uint32", "cells", "for codebooks with codebook.NibbleCells, which it takes", g.cells512},
+	} {
+		g.function(f.name, "(codes []uint8, scales, x []float32, block int, divisor float32, "+f.arguments+", order *[256]uint8, zero uint8, highFirst bool) int",
+			f.name+" is Quantize4AVX2, "+f.about+`.
+A call of 300,000 elements takes about 100 µs.`)
+		codes, scales, x := g.pointer("codes"), g.pointer("scales"), g.pointer("x")
+		s := f.searcher(g.number(f.takes), g.number("order"))
+		g.quantizeBlocks512(x, scales, s.scale, func(length gp) {
+			s.encode(codes, x, length)
+		}, func(length gp) {
+			pair, high := g.GP64(), g.GP64()
+			g.MOVBLZX(g.resolve(g.Param("zero")), pair.As32())
+			g.MOVL(pair.As32(), high.As32())
+			g.SHLL(operand.Imm(4), high.As32())
+			g.ORL(high.As32(), pair.As32())
+			g.LEAQ(mem{Base: x, Index: length, Scale: 4}, x)
+			g.INCQ(length)
+			g.SHRQ(operand.Imm(1), length)
+			g.fill512(codes, length, pair)
+		})
+		g.end()
+		g.besides(s.beside)
+	}
 }
 
 func dequantize4AVX512(g *generator) {
