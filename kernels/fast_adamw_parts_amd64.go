@@ -71,8 +71,8 @@ func (p *adamWParts) takes(s *AdamWScalars) bool {
 type adamWScratch struct {
 	numbers    [6192]float32
 	counts     [3]int64
-	w, g, m, v [adamWLargestBlock]float32 // of a part
-	codes      [2][adamWPart / 2]uint8    // of joined parameters
+	w, g, m, v [adamWLargestBlock + 64]float32 // of a part; a multiple of 4096 bytes between them would make loads wait for stores
+	codes      [2][adamWPart / 2]uint8         // of joined parameters
 	scales     [2][adamWPart / 2]float32
 	part       AdamWTensors
 	at         adamWMemory
