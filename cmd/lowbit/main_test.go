@@ -18,6 +18,11 @@ func TestHelpHasAnExample(t *testing.T) {
 	for _, node := range parser.Model.Children {
 		command := node.Name
 		help := succeeds(t, command, "--help")
+		for _, flag := range node.Flags {
+			if flag.HasDefault && !flag.IsBool() {
+				require.Contains(t, flag.Help, "default", "%s --%s", command, flag.Name)
+			}
+		}
 		require.Regexp(t, `\nExamples?:\n\n    (\w+=\w+ )?lowbit `+command+`\b`, help)
 	}
 }

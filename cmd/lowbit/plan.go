@@ -13,8 +13,8 @@ type planCmd struct {
 	File   string `arg:"" optional:"" help:"A safetensors file, an index of several (model.safetensors.index.json) or a Hugging Face config.json."`
 	Shapes string `placeholder:"LIST" help:"The shapes of the parameters instead of a file, such as 4096x4096,4096."`
 	Config string `placeholder:"FILE" help:"Plan for this optimizer's configuration (JSON) instead of the usual ones."`
-	DType  string `name:"dtype" enum:"float32,bfloat16,file" default:"file" placeholder:"DTYPE" help:"What weights and gradients are in: float32 or bfloat16, instead of what the file says, or float32 for shapes."`
-	Shards int    `default:"1" placeholder:"N" help:"Share the optimizer's state out over N ranks."`
+	DType  string `name:"dtype" enum:"float32,bfloat16,file" default:"file" placeholder:"DTYPE" help:"What weights and gradients are in: float32 or bfloat16; by default what the file says, and float32 for shapes."`
+	Shards int    `default:"1" placeholder:"N" help:"Share the optimizer's state out over N ranks, 1 by default."`
 	JSON   bool   `name:"json" help:"Print the table as one JSON object."`
 }
 

@@ -9,7 +9,7 @@ import (
 
 type trainCmd struct {
 	Corpus       string      `placeholder:"PATH" help:"A file or a folder of text to train on, or embedded for a text inside the command. By default the source of the Go standard library."`
-	Steps        *int64      `placeholder:"N" help:"Optimizer steps of each run; 300 by default. With --resume more than the run had is more at the schedule's last rate."`
+	Steps        *int64      `placeholder:"N" help:"Optimizer steps of each run; 300 by default."`
 	Optimizer    []string    `placeholder:"NAME" help:"The optimizers to compare, all by default: ${optimizers}."`
 	Adam8bit     bool        `name:"adam-8bit" help:"Train with adamw_8bit alone."`
 	Adam4bit     bool        `name:"adam-4bit" help:"Train with adamw_4bit alone."`
@@ -24,7 +24,7 @@ type trainCmd struct {
 	Seed         *uint64     `placeholder:"N" help:"Seed of the weights, the batches and stochastic rounding; 0 by default."`
 	Out          string      `placeholder:"DIR" help:"Folder for loss.csv and loss.png, made if need be; by default a new one among the temporary files."`
 	Checkpoint   string      `placeholder:"FILE" help:"Save weights, optimizer state and losses there at the end, or when interrupted."`
-	Resume       string      `placeholder:"FILE" help:"Continue the run of a checkpoint; what the command line leaves open is as it was there, and the schedule of the learning rate too."`
+	Resume       string      `placeholder:"FILE" help:"Continue the run of a checkpoint; what the command line leaves open is as it was there."`
 	Force        bool        `help:"Replace output files that exist."`
 	Threads      threadCount `placeholder:"N" help:"Use at most N threads; 0 means one a core."`
 	JSON         bool        `name:"json" help:"Print the table as one JSON object."`
@@ -41,6 +41,9 @@ optimizer's share of it. The curves go to loss.png and loss.csv. The learning ra
 along a cosine. adamw_bfloat16 rounds its moments stochastically; muon leaves the embedding and the vectors to AdamW.
 
 The same command gives the same losses, on any number of threads. A loss that is not finite ends its run.
+
+A resumed run keeps the schedule that it began with: where --steps gives it more steps than that has, they are at the last
+rate, with a warning. docs/configuration.md lists the keys of --config.
 
 Examples:
 
