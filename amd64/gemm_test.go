@@ -66,7 +66,7 @@ func setNumber(pair *float32, i int, x float32) {
 }
 
 type (
-	blockFunc  = func(rows, k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32)
+	blockFunc  = func(rows, k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near, next *float32, nextStride int)
 	cornerFunc = func(k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32)
 )
 
@@ -122,7 +122,7 @@ func TestGemmBlocks(t *testing.T) {
 						done := func(i, _ int) bool { return i < written+tile }
 						testProduct(t, k, width, f.paired, f.dotted, f.joined, f.round, done,
 							func(a, b, acc *float32, k int, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32) {
-								f.block(rows, k, a, b, acc, resume, d, dStride, c, cStride, alpha, beta, near)
+								f.block(rows, k, a, b, acc, resume, d, dStride, c, cStride, alpha, beta, near, near, 1)
 							})
 					}
 					written += tile
@@ -232,7 +232,7 @@ func TestGemmBlocksOfBF16(t *testing.T) {
 					layers /= 2
 				}
 				got := make([]float32, width*width)
-				f.block(width, layers, &a[0], &b[0], nil, false, &got[0], width, nil, 0, 1, 0, nil)
+				f.block(width, layers, &a[0], &b[0], nil, false, &got[0], width, nil, 0, 1, 0, nil, nil, 0)
 				for i := range want.Data.F32 {
 					w, g := f.round(want.Data.F32[i]), got[i]
 					if f.joined {

@@ -38,9 +38,11 @@ func (g *generator) products(chains ...chain) {
 }
 
 func (g *generator) product(c chain, name string, limited bool, tiles []tile) {
-	parameters := "k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32"
+	parameters := "k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near"
 	if limited {
-		parameters = "rows, " + parameters
+		parameters = "rows, " + parameters + ", next *float32, nextStride int"
+	} else {
+		parameters += " *float32"
 	}
 	g.function(name, "("+parameters+")", g.documentation(c, name, limited))
 	a, acc := g.arg("a"), g.arg("acc")
@@ -51,7 +53,7 @@ func (g *generator) product(c chain, name string, limited bool, tiles []tile) {
 	}
 	done := "done"
 	for i, t := range tiles {
-		g.tile(c, t, a, acc, d, dStride, old, oldStride)
+		g.tile(c, t, a, acc, d, dStride, old, oldStride, limited && i == 0)
 		if limited && i < len(tiles)-1 {
 			g.CMPQ(g.arg("rows"), operand.I32(t.row+t.rows))
 			g.JLE(operand.LabelRef(done))
@@ -80,6 +82,10 @@ func (g *generator) documentation(c chain, name string, limited bool) string {
 Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
 d, is brought into the cache. A call of k = 1024 takes about ` + g.time(c) + ` µs.`
+	if limited {
+		text += `
+Up to k/4 rows at next, if it is not nil, are brought into the second-level cache.`
+	}
 	add, old, store := "x = FMA(a[l*%[1]d+i], b[l*%[1]d+j], x)", "c[i*cStride+j]", "d[i*dStride+j] = x"
 	switch {
 	case c.dotted:
@@ -149,7 +155,7 @@ func (c chain) unit() int {
 }
 
 // tile does one of a block's tiles.
-func (g *generator) tile(c chain, t tile, a, acc, d, dStride, old, oldStride gp) {
+func (g *generator) tile(c chain, t tile, a, acc, d, dStride, old, oldStride gp, looksAhead bool) {
 	sum := make([][]vec, t.rows)
 	for i := range sum {
 		for range t.vectors {
@@ -191,7 +197,21 @@ func (g *generator) tile(c chain, t tile, a, acc, d, dStride, old, oldStride gp)
 		g.multiplyAdd(c, t, sum, p, q, unroll)
 	})
 	g.ADDQ(first, n)
-	for _, step := range c.steps() {
+	whole := func() { g.multiplyAdd(c, t, sum, p, q, unroll) }
+	if looksAhead {
+		next, nextStride := g.arg("next"), g.stride("nextStride", 4)
+		g.TESTQ(next, next)
+		g.CMOVQEQ(q, next)
+		whole = func() {
+			for v := 0; v < t.vectors; v += 16 / g.lanes {
+				g.PREFETCHT1(at(next, column(v)))
+			}
+			g.ADDQ(nextStride, next)
+			g.multiplyAdd(c, t, sum, p, q, unroll)
+		}
+	}
+	g.loop(n, unroll, whole)
+	for _, step := range c.steps()[1:] {
 		g.loop(n, step, func() { g.multiplyAdd(c, t, sum, p, q, step) })
 	}
 	if c.paired {
