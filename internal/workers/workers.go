@@ -19,28 +19,34 @@ func Run(threads, pieces int, task Task) {
 	c.Dismiss()
 }
 
-// Crew does tasks that follow one another closely. Between them its goroutines do not
-// sleep, for waking up takes longer than a small task. A nil Crew is the caller alone.
+// Crew does tasks that follow one another closely: between them its goroutines stay awake
+// for a while, since waking up takes longer than a small task. A nil Crew is the caller
+// alone.
 type Crew struct {
 	work  func()
 	hired atomic.Int64
 	home  sync.WaitGroup
 
-	task   Task
-	pieces int64
-	left   atomic.Int64 // pieces that nobody has taken, or dismissed
-	done   atomic.Int64
+	task     Task
+	pieces   int64
+	left     atomic.Int64 // pieces that nobody has taken, or dismissed
+	done     atomic.Int64
+	finished sync.WaitGroup // the pieces
+
+	asleep atomic.Int64
+	wake   chan struct{}
 }
 
 const (
 	dismissed = -1
-	// patience is how often a worker looks for work, which takes some microseconds, before it
-	// lets other goroutines run.
-	patience = 1000
+	// patience is how often somebody looks before falling asleep, some 50 µs, and courtesy
+	// how often before others may run.
+	patience = 1 << 13
+	courtesy = 1 << 10
 )
 
 var idle = sync.Pool{New: func() any {
-	c := &Crew{}
+	c := &Crew{wake: make(chan struct{})}
 	c.work = c.takePieces
 	return c
 }}
@@ -65,7 +71,7 @@ func (c *Crew) Dismiss() {
 	if c == nil {
 		return
 	}
-	c.left.Store(dismissed)
+	c.announce(dismissed)
 	c.home.Wait()
 	idle.Put(c)
 }
@@ -80,27 +86,57 @@ func (c *Crew) Run(pieces int, task Task) {
 	}
 	c.task, c.pieces = task, int64(pieces)
 	c.done.Store(0)
-	c.left.Store(c.pieces)
+	c.finished.Add(pieces)
+	c.announce(c.pieces)
 	for c.take(0) > 0 {
 	}
-	for tries := 1; c.done.Load() < c.pieces; tries++ {
-		pause(tries)
+	for looks := 1; looks < patience && c.done.Load() < c.pieces; looks++ {
+		beCourteous(looks)
 	}
+	c.finished.Wait()
 	c.task = nil
+}
+
+// announce says how many pieces there are.
+func (c *Crew) announce(left int64) {
+	c.left.Store(left)
+	for range c.asleep.Swap(0) {
+		c.wake <- struct{}{}
+	}
 }
 
 func (c *Crew) takePieces() {
 	defer c.home.Done()
 	worker := int(c.hired.Add(1))
-	for tries := 1; ; tries++ {
+	for looks := 1; ; looks++ {
 		switch left := c.take(worker); {
 		case left == dismissed:
 			return
 		case left > 0:
-			tries = 0
+			looks = 0
+		case looks == patience:
+			c.sleep()
+			looks = 0
+		default:
+			beCourteous(looks)
 		}
-		pause(tries)
 	}
+}
+
+// sleep returns after an announcement, if not before: those who make one after a sleeper
+// is counted wake it, and one made before is seen here.
+func (c *Crew) sleep() {
+	c.asleep.Add(1)
+	for c.left.Load() != 0 {
+		asleep := c.asleep.Load()
+		if asleep == 0 {
+			break
+		}
+		if c.asleep.CompareAndSwap(asleep, asleep-1) {
+			return
+		}
+	}
+	<-c.wake
 }
 
 // take does a piece if there is one, and returns how many there were. Whoever takes one
@@ -114,13 +150,14 @@ func (c *Crew) take(worker int) (left int64) {
 		if c.left.CompareAndSwap(left, left-1) {
 			c.task.Do(worker, int(c.pieces-left))
 			c.done.Add(1)
+			c.finished.Done()
 			return left
 		}
 	}
 }
 
-func pause(tries int) {
-	if tries%patience == 0 && tries > 0 {
+func beCourteous(looks int) {
+	if looks%courtesy == 0 {
 		runtime.Gosched()
 	}
 }
