@@ -8,6 +8,7 @@ type chains struct {
 	a, b         []float32 // a part of a strip each
 	acc          []float32 // the unfinished chains, where there may be such
 	resume       bool      // they have been begun
+	from         rows      // what b is to be made of, if it is not there yet
 	next         rows      // to be brought near
 	diagonal     bool      // the block is one of those on the diagonal of a symmetric product
 }
@@ -58,9 +59,12 @@ func (e *Kernels) extend(t *chains, r *result) {
 			}
 		}
 		a, b, acc := unsafe.SliceData(t.a[done*e.Width:]), unsafe.SliceData(t.b[done*e.Width:]), unsafe.SliceData(t.acc)
-		if t.diagonal {
+		switch {
+		case t.diagonal:
 			e.Corner(layers, a, b, acc, resume, to.d, to.dStride, to.c, to.cStride, to.alpha, to.beta, to.near)
-		} else {
+		case t.from.first != nil:
+			e.Packing(t.rows, layers, a, b, acc, resume, to.d, to.dStride, to.c, to.cStride, to.alpha, to.beta, to.near, t.next.at(done/layersARow), t.next.stride, t.from.at(done), t.from.stride)
+		default:
 			e.Block(t.rows, layers, a, b, acc, resume, to.d, to.dStride, to.c, to.cStride, to.alpha, to.beta, to.near, t.next.at(done/layersARow), t.next.stride)
 		}
 		if done += layers; done == t.layers {

@@ -31,6 +31,9 @@ type Kernels struct {
 	Block  func(rows, layers int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near, next *float32, nextStride int)
 	Corner func(layers int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32)
 
+	// Packing is Block that makes the strip of B from rows of float32. There may be none.
+	Packing func(rows, layers int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near, next *float32, nextStride int, from *float32, fromStride int)
+
 	// Transpose and CopyRows move float32.
 	Transpose func(dst *float32, dStride int, src *float32, sStride int)
 	CopyRows  func(rows int, dst *float32, dStride int, src *float32, sStride int)

@@ -230,12 +230,25 @@ func (p *multiplication) Do(worker, piece int) {
 	if p.symmetric {
 		last = min(last, (p.j.first-p.i.first)/p.Width+strip+1)
 	}
+	from := rows{}
 	if !p.packed {
-		(*product)(p).packB(worker, strip)
+		if from = (*product)(p).inPlace(strip); from.first == nil {
+			(*product)(p).packB(worker, strip)
+		}
 	}
 	for t := panel; t < last; t++ {
-		(*product)(p).block(worker, t, strip, (*product)(p).next(strip, t-panel))
+		(*product)(p).block(worker, t, strip, from, (*product)(p).next(strip, t-panel))
+		from = rows{}
 	}
+}
+
+// inPlace are the rows of B that the first block packs, if it can.
+func (p *product) inPlace(strip int) rows {
+	col := strip * p.Width
+	if p.Packing == nil || p.b.alongRows || p.b.Data.F32 == nil || p.j.n-col < p.Width || p.k.n == 0 {
+		return rows{}
+	}
+	return rows{p.b.Data.F32[p.k.first*p.b.Stride+p.j.first+col:], p.b.Stride}
 }
 
 // next is what a block brings near of the next strip.
@@ -257,11 +270,11 @@ type block struct {
 	chains
 }
 
-func (p *product) block(worker, panel, strip int, next rows) {
+func (p *product) block(worker, panel, strip int, from, next rows) {
 	i, j := p.i.first+panel*p.Width, p.j.first+strip*p.Width
 	b := block{i, j, min(p.Width, p.rows-i), min(p.Width, p.cols-j), chains{
 		a: p.packedA[(panel-p.tiling.first)*p.pitch*p.Width:], b: p.packedB[strip*p.pitch*p.Width:],
-		layers: p.layers(p.k.n), resume: p.k.first > 0, diagonal: p.symmetric && i == j, next: next,
+		layers: p.layers(p.k.n), resume: p.k.first > 0, diagonal: p.symmetric && i == j, from: from, next: next,
 	}}
 	b.chains.rows = b.rows
 	if p.depth > mostSection {
