@@ -11,6 +11,7 @@ package amd64
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
 // d, is brought into the cache. A call of k = 1024 takes about 10 µs.
+// Up to k/4 rows at next, if it is not nil, are brought into the second-level cache.
 //
 //	for i := range rows {
 //		for j := range 32 {
@@ -34,7 +35,44 @@ package amd64
 //	}
 //
 //go:noescape
-func GemmBlockAVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
+func GemmBlockAVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int)
+
+// GemmPackingAVX512 multiplies k rows of two strips of 32 columns,
+// a transposed by b, into a block of 32 columns. Rows are worked on in parts of [12 10 10]: those of a part begun are all
+// written.
+//
+// Its chains begin at zero, or resume those in acc; without d they are left in acc for another
+// call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
+// d, is brought into the cache. A call of k = 1024 takes about 10 µs.
+// Up to k/4 rows at next, if it is not nil, are brought into the second-level cache.
+// First b is copied from a matrix.
+//
+//	for l := range k {
+//		copy(b[l*32:][:32], from[l*fromStride:])
+//	}
+//	for i := range rows {
+//		for j := range 32 {
+//			x := float32(0)
+//			if resume {
+//				x = acc[i*32+j]
+//			}
+//			for l := range k {
+//				x = FMA(a[l*32+i], b[l*32+j], x)
+//			}
+//			if d == nil {
+//				acc[i*32+j] = x
+//				continue
+//			}
+//			x = alpha * (x + 0)
+//			if c != nil {
+//				x += float32(beta * c[i*cStride+j])
+//			}
+//			d[i*dStride+j] = x
+//		}
+//	}
+//
+//go:noescape
+func GemmPackingAVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int, from *float32, fromStride int)
 
 // GemmCornerAVX512 multiplies k rows of two strips of 32 columns,
 // a transposed by b, into a block of 32 columns. The block is one on the diagonal of a symmetric product, of which the

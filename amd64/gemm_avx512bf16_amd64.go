@@ -11,6 +11,7 @@ package amd64
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
 // d, is brought into the cache. A call of k = 1024 takes about 43 µs.
+// Up to k/4 rows at next, if it is not nil, are brought into the second-level cache.
 // The elements of strips are pairs of bf16 numbers, of rows 2l and 2l+1, the first in the low
 // half.
 //
@@ -36,7 +37,7 @@ package amd64
 //	}
 //
 //go:noescape
-func GemmBlockPairsAVX512BF16(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
+func GemmBlockPairsAVX512BF16(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int)
 
 // GemmCornerPairsAVX512BF16 multiplies k rows of two strips of 32 columns,
 // a transposed by b, into a block of 32 columns. The block is one on the diagonal of a symmetric product, of which the
@@ -82,6 +83,7 @@ func GemmCornerPairsAVX512BF16(k int, a *float32, b *float32, acc *float32, resu
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
 // d, is brought into the cache. A call of k = 1024 takes about 43 µs.
+// Up to k/4 rows at next, if it is not nil, are brought into the second-level cache.
 // The elements of strips are pairs of bf16 numbers, of rows 2l and 2l+1, the first in the low
 // half. So are those of c and d: strides are from one pair of rows to the next.
 //
@@ -107,7 +109,7 @@ func GemmCornerPairsAVX512BF16(k int, a *float32, b *float32, acc *float32, resu
 //	}
 //
 //go:noescape
-func GemmBlockBF16AVX512BF16(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
+func GemmBlockBF16AVX512BF16(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int)
 
 // GemmCornerBF16AVX512BF16 multiplies k rows of two strips of 32 columns,
 // a transposed by b, into a block of 32 columns. The block is one on the diagonal of a symmetric product, of which the

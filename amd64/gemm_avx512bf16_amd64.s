@@ -4,9 +4,9 @@
 
 #include "textflag.h"
 
-// func GemmBlockPairsAVX512BF16(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
+// func GemmBlockPairsAVX512BF16(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, CMOV, MMX+
-TEXT ·GemmBlockPairsAVX512BF16(SB), NOSPLIT, $0-96
+TEXT ·GemmBlockPairsAVX512BF16(SB), NOSPLIT, $0-112
 	MOVQ    a+16(FP), AX
 	MOVQ    acc+32(FP), CX
 	MOVQ    d+48(FP), DX
@@ -268,11 +268,20 @@ loop4:
 	JAE          loop4
 
 done5:
-	ADDQ R11, R8
-	CMPQ R8, $+4
-	JB   done7
+	ADDQ    R11, R8
+	MOVQ    next+96(FP), R11
+	MOVQ    nextStride+104(FP), R12
+	ADDQ    R12, R12
+	ADDQ    R12, R12
+	TESTQ   R11, R11
+	CMOVQEQ R10, R11
+	CMPQ    R8, $+4
+	JB      done7
 
 loop6:
+	PREFETCHT1   (R11)
+	PREFETCHT1   64(R11)
+	ADDQ         R12, R11
 	VMOVUPS      (R10), Z24
 	VMOVUPS      64(R10), Z25
 	VBROADCASTSS (R9), Z26
@@ -3297,9 +3306,9 @@ next72:
 	VZEROUPPER
 	RET
 
-// func GemmBlockBF16AVX512BF16(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
+// func GemmBlockBF16AVX512BF16(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, CMOV, MMX+
-TEXT ·GemmBlockBF16AVX512BF16(SB), NOSPLIT, $0-96
+TEXT ·GemmBlockBF16AVX512BF16(SB), NOSPLIT, $0-112
 	MOVQ    a+16(FP), AX
 	MOVQ    acc+32(FP), CX
 	MOVQ    d+48(FP), DX
@@ -3561,11 +3570,20 @@ loop76:
 	JAE          loop76
 
 done77:
-	ADDQ R11, R8
-	CMPQ R8, $+4
-	JB   done79
+	ADDQ    R11, R8
+	MOVQ    next+96(FP), R11
+	MOVQ    nextStride+104(FP), R12
+	ADDQ    R12, R12
+	ADDQ    R12, R12
+	TESTQ   R11, R11
+	CMOVQEQ R10, R11
+	CMPQ    R8, $+4
+	JB      done79
 
 loop78:
+	PREFETCHT1   (R11)
+	PREFETCHT1   64(R11)
+	ADDQ         R12, R11
 	VMOVUPS      (R10), Z24
 	VMOVUPS      64(R10), Z25
 	VBROADCASTSS (R9), Z26

@@ -51,7 +51,7 @@ func BenchmarkGemmBlock(b *testing.B) {
 				w := f.width
 				x, y, d := make([]float32, w*k), make([]float32, w*k), make([]float32, w*w)
 				for b.Loop() {
-					f.block(w, k, &x[0], &y[0], &d[0], false, &d[0], w, nil, 0, 1, 0, nil)
+					f.block(w, k, &x[0], &y[0], &d[0], false, &d[0], w, nil, 0, 1, 0, nil, nil, 0)
 				}
 				flops(b, w*w*k*f.pairs)
 			})

@@ -4,9 +4,9 @@
 
 #include "textflag.h"
 
-// func GemmBlockPairsAVX2(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
+// func GemmBlockPairsAVX2(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int)
 // Requires: AVX, CMOV, FMA3, MMX+, SSE
-TEXT ·GemmBlockPairsAVX2(SB), NOSPLIT, $8-96
+TEXT ·GemmBlockPairsAVX2(SB), NOSPLIT, $8-112
 	MOVQ    a+16(FP), AX
 	MOVQ    acc+32(FP), CX
 	MOVQ    d+48(FP), DX
@@ -174,11 +174,19 @@ loop4:
 	JAE          loop4
 
 done5:
-	ADDQ R11, R8
-	CMPQ R8, $+4
-	JB   done7
+	ADDQ    R11, R8
+	MOVQ    next+96(FP), R11
+	MOVQ    nextStride+104(FP), R12
+	ADDQ    R12, R12
+	ADDQ    R12, R12
+	TESTQ   R11, R11
+	CMOVQEQ R10, R11
+	CMPQ    R8, $+4
+	JB      done7
 
 loop6:
+	PREFETCHT1   (R11)
+	ADDQ         R12, R11
 	VMOVUPS      64(R10), Y12
 	VMOVUPS      96(R10), Y13
 	VBROADCASTSS 64(R9), Y14
@@ -2262,9 +2270,9 @@ next84:
 	VZEROUPPER
 	RET
 
-// func GemmBlockBF16AVX2(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
+// func GemmBlockBF16AVX2(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+, SSE
-TEXT ·GemmBlockBF16AVX2(SB), NOSPLIT, $8-96
+TEXT ·GemmBlockBF16AVX2(SB), NOSPLIT, $8-112
 	MOVQ    a+16(FP), AX
 	MOVQ    acc+32(FP), CX
 	MOVQ    d+48(FP), DX
@@ -2432,11 +2440,19 @@ loop88:
 	JAE          loop88
 
 done89:
-	ADDQ R11, R8
-	CMPQ R8, $+4
-	JB   done91
+	ADDQ    R11, R8
+	MOVQ    next+96(FP), R11
+	MOVQ    nextStride+104(FP), R12
+	ADDQ    R12, R12
+	ADDQ    R12, R12
+	TESTQ   R11, R11
+	CMOVQEQ R10, R11
+	CMPQ    R8, $+4
+	JB      done91
 
 loop90:
+	PREFETCHT1   (R11)
+	ADDQ         R12, R11
 	VMOVUPS      64(R10), Y12
 	VMOVUPS      96(R10), Y13
 	VBROADCASTSS 64(R9), Y14

@@ -4,9 +4,9 @@
 
 #include "textflag.h"
 
-// func GemmBlockPairsAVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
+// func GemmBlockPairsAVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int)
 // Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+, SSE
-TEXT ·GemmBlockPairsAVX512(SB), NOSPLIT, $8-96
+TEXT ·GemmBlockPairsAVX512(SB), NOSPLIT, $8-112
 	MOVQ    a+16(FP), AX
 	MOVQ    acc+32(FP), CX
 	MOVQ    d+48(FP), DX
@@ -273,11 +273,20 @@ loop4:
 	JAE          loop4
 
 done5:
-	ADDQ R11, R8
-	CMPQ R8, $+4
-	JB   done7
+	ADDQ    R11, R8
+	MOVQ    next+96(FP), R11
+	MOVQ    nextStride+104(FP), R12
+	ADDQ    R12, R12
+	ADDQ    R12, R12
+	TESTQ   R11, R11
+	CMOVQEQ R10, R11
+	CMPQ    R8, $+4
+	JB      done7
 
 loop6:
+	PREFETCHT1   (R11)
+	PREFETCHT1   64(R11)
+	ADDQ         R12, R11
 	VMOVUPS      128(R10), Z24
 	VMOVUPS      192(R10), Z25
 	VBROADCASTSS 128(R9), Z26
@@ -3757,9 +3766,9 @@ next84:
 	VZEROUPPER
 	RET
 
-// func GemmBlockBF16AVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
+// func GemmBlockBF16AVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int)
 // Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+, SSE
-TEXT ·GemmBlockBF16AVX512(SB), NOSPLIT, $8-96
+TEXT ·GemmBlockBF16AVX512(SB), NOSPLIT, $8-112
 	MOVQ    a+16(FP), AX
 	MOVQ    acc+32(FP), CX
 	MOVQ    d+48(FP), DX
@@ -4026,11 +4035,20 @@ loop88:
 	JAE          loop88
 
 done89:
-	ADDQ R11, R8
-	CMPQ R8, $+4
-	JB   done91
+	ADDQ    R11, R8
+	MOVQ    next+96(FP), R11
+	MOVQ    nextStride+104(FP), R12
+	ADDQ    R12, R12
+	ADDQ    R12, R12
+	TESTQ   R11, R11
+	CMOVQEQ R10, R11
+	CMPQ    R8, $+4
+	JB      done91
 
 loop90:
+	PREFETCHT1   (R11)
+	PREFETCHT1   64(R11)
+	ADDQ         R12, R11
 	VMOVUPS      128(R10), Z24
 	VMOVUPS      192(R10), Z25
 	VBROADCASTSS 128(R9), Z26

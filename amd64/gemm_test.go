@@ -66,7 +66,7 @@ func setNumber(pair *float32, i int, x float32) {
 }
 
 type (
-	blockFunc  = func(rows, k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32)
+	blockFunc  = func(rows, k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near, next *float32, nextStride int)
 	cornerFunc = func(k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32)
 )
 
@@ -122,7 +122,7 @@ func TestGemmBlocks(t *testing.T) {
 						done := func(i, _ int) bool { return i < written+tile }
 						testProduct(t, k, width, f.paired, f.dotted, f.joined, f.round, done,
 							func(a, b, acc *float32, k int, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32) {
-								f.block(rows, k, a, b, acc, resume, d, dStride, c, cStride, alpha, beta, near)
+								f.block(rows, k, a, b, acc, resume, d, dStride, c, cStride, alpha, beta, near, near, 1)
 							})
 					}
 					written += tile
@@ -132,6 +132,48 @@ func TestGemmBlocks(t *testing.T) {
 					func(a, b, acc *float32, k int, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32) {
 						f.corner(k, a, b, acc, resume, d, dStride, c, cStride, alpha, beta, near)
 					})
+			}
+		})
+	}
+}
+
+// TestGemmPacking compares with the kernel that finds the strip packed.
+func TestGemmPacking(t *testing.T) {
+	for _, f := range []struct {
+		name    string
+		needs   cpufeature.Set
+		width   int
+		block   blockFunc
+		packing func(rows, k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near, next *float32, nextStride int, from *float32, fromStride int)
+	}{
+		{"AVX2", avx2, 16, amd64.GemmBlockAVX2, amd64.GemmPackingAVX2},
+		{"AVX512", cpufeature.AVX512, 32, amd64.GemmBlockAVX512, amd64.GemmPackingAVX512},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			cputest.Need(t, f.needs)
+			w := f.width
+			for k := 1; k < 70; k++ {
+				for _, stride := range []int{w, w + 3} {
+					for _, rows := range []int{1, w/2 + 1, w} {
+						for _, resume := range []bool{false, true} {
+							_, a := guarded(t, w*k)
+							_, from := guarded(t, stride*(k-1)+w)
+							_, b := guarded(t, w*k)
+							clear(b)
+							_, acc := guarded(t, w*w)
+							_, want := guarded(t, w*w)
+							_, got := guarded(t, w*w)
+							strip := make([]float32, w*k)
+							for l := range k {
+								copy(strip[l*w:][:w], from[l*stride:])
+							}
+							f.block(rows, k, &a[0], &strip[0], &acc[0], resume, &want[0], w, &acc[0], w, 1.5, 0.5, nil, nil, 0)
+							f.packing(rows, k, &a[0], &b[0], &acc[0], resume, &got[0], w, &acc[0], w, 1.5, 0.5, nil, nil, 0, &from[0], stride)
+							requireBits(t, strip, b, "strip of k=%d stride=%d rows=%d", k, stride, rows)
+							requireBits(t, want, got, "k=%d stride=%d rows=%d resume=%v", k, stride, rows, resume)
+						}
+					}
+				}
 			}
 		})
 	}
@@ -232,7 +274,7 @@ func TestGemmBlocksOfBF16(t *testing.T) {
 					layers /= 2
 				}
 				got := make([]float32, width*width)
-				f.block(width, layers, &a[0], &b[0], nil, false, &got[0], width, nil, 0, 1, 0, nil)
+				f.block(width, layers, &a[0], &b[0], nil, false, &got[0], width, nil, 0, 1, 0, nil, nil, 0)
 				for i := range want.Data.F32 {
 					w, g := f.round(want.Data.F32[i]), got[i]
 					if f.joined {

@@ -35,6 +35,7 @@ func avx512BF16[F any](f F, others []Impl[F]) []Impl[F] {
 var stripsAVX2 = &strips.Kernels{
 	Width:          16,
 	Block:          amd64.GemmBlockAVX2,
+	Packing:        amd64.GemmPackingAVX2,
 	Corner:         amd64.GemmCornerAVX2,
 	Transpose:      amd64.TransposeBlockAVX2,
 	CopyRows:       amd64.CopyRowsAVX2,
@@ -73,6 +74,7 @@ var pairsAVX2 = &strips.Kernels{
 var stripsAVX512 = &strips.Kernels{
 	Width:          32,
 	Block:          amd64.GemmBlockAVX512,
+	Packing:        amd64.GemmPackingAVX512,
 	Corner:         amd64.GemmCornerAVX512,
 	Transpose:      amd64.TransposeBlockAVX512,
 	CopyRows:       amd64.CopyRowsAVX512,

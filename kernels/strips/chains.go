@@ -8,7 +8,31 @@ type chains struct {
 	a, b         []float32 // a part of a strip each
 	acc          []float32 // the unfinished chains, where there may be such
 	resume       bool      // they have been begun
+	from         rows      // what b is to be made of, if it is not there yet
+	next         rows      // to be brought near
 	diagonal     bool      // the block is one of those on the diagonal of a symmetric product
+}
+
+// rows are as wide as a strip. There may be none.
+type rows struct {
+	first  []float32
+	stride int
+}
+
+func (r rows) at(row int) *float32 {
+	if r.first == nil {
+		return nil
+	}
+	return &r.first[row*r.stride]
+}
+
+// share is the first of the rows, of so many, that a block brings near, or -1 if those
+// before it have brought all. The kernels bring one every layersARow layers.
+func share(block, rows int) int {
+	if block >= layersARow || rows == 0 {
+		return -1
+	}
+	return block * rows / layersARow
 }
 
 // result is where finished chains go: D = alpha*chains + beta*C. C is not read when beta
@@ -35,10 +59,13 @@ func (e *Kernels) extend(t *chains, r *result) {
 			}
 		}
 		a, b, acc := unsafe.SliceData(t.a[done*e.Width:]), unsafe.SliceData(t.b[done*e.Width:]), unsafe.SliceData(t.acc)
-		if t.diagonal {
+		switch {
+		case t.diagonal:
 			e.Corner(layers, a, b, acc, resume, to.d, to.dStride, to.c, to.cStride, to.alpha, to.beta, to.near)
-		} else {
-			e.Block(t.rows, layers, a, b, acc, resume, to.d, to.dStride, to.c, to.cStride, to.alpha, to.beta, to.near)
+		case t.from.first != nil:
+			e.Packing(t.rows, layers, a, b, acc, resume, to.d, to.dStride, to.c, to.cStride, to.alpha, to.beta, to.near, t.next.at(done/layersARow), t.next.stride, t.from.at(done), t.from.stride)
+		default:
+			e.Block(t.rows, layers, a, b, acc, resume, to.d, to.dStride, to.c, to.cStride, to.alpha, to.beta, to.near, t.next.at(done/layersARow), t.next.stride)
 		}
 		if done += layers; done == t.layers {
 			return

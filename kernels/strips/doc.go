@@ -28,8 +28,11 @@ type Kernels struct {
 
 	// Block and Corner multiply. Those for Gemm and Syrk store float32, those for
 	// NewtonSchulz what strips hold.
-	Block  func(rows, layers int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32)
+	Block  func(rows, layers int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near, next *float32, nextStride int)
 	Corner func(layers int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32)
+
+	// Packing is Block that makes the strip of B from rows of float32. There may be none.
+	Packing func(rows, layers int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near, next *float32, nextStride int, from *float32, fromStride int)
 
 	// Transpose and CopyRows move float32.
 	Transpose func(dst *float32, dStride int, src *float32, sStride int)
@@ -55,9 +58,11 @@ type Kernels struct {
 const (
 	// chainLayers is how much of a chain a call computes, which bounds its time.
 	chainLayers = 2048
+	// layersARow is how many layers go with a row of the next strip.
+	layersARow = 4
 	// groupBytes is the size of the panels of A that are multiplied by one strip of B after
 	// the other, from the second-level cache.
-	groupBytes = 1 << 20
+	groupBytes = 1 << 19
 	// threadPieces is how many pieces a thread should find.
 	threadPieces = 4
 	// threadWork is the number of multiply-adds, some 10 µs, that are worth a goroutine.
@@ -90,6 +95,7 @@ func worthwhile(threads, rows, cols, depth int) int {
 type tiling struct {
 	first, panels int
 	strips, high  int
+	ahead         int // strips from one to the next of a worker
 }
 
 // group is the number of panels of so many layers in a group.
@@ -98,10 +104,11 @@ func (e *Kernels) group(layers int) int {
 }
 
 func tile(first, panels, strips, threads int) tiling {
-	t := tiling{first, panels, strips, panels}
+	t := tiling{first, panels, strips, panels, 1}
 	if threads > 1 {
 		parts := (threadPieces*threads + strips - 1) / strips
 		t.high = (panels + parts - 1) / parts
+		t.ahead = max(threads/t.parts(), 1)
 	}
 	return t
 }

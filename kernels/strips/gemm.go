@@ -44,13 +44,14 @@ type product struct {
 	alpha, beta       float32
 
 	i, j, k section
-	packedA []float32 // strips of Aᵀ
+	packedA []float32 // strips of Aᵀ, of one group
 	packedB []float32
 	packed  bool      // all of B is packed, and not by those who need it
 	pitch   int       // layers from a strip to the next
 	sums    []float32 // unfinished chains, strip by strip
 	rooms   []float32 // three blocks a worker
 	tiling  tiling
+	crew    *workers.Crew
 }
 
 // operand is a matrix in which the lanes of a strip run along its rows, or its columns.
@@ -89,7 +90,10 @@ func (e *Kernels) multiply(p product, threads int) {
 	j.product = p
 	j.Kernels = e
 	j.allocate(threads)
+	threads = worthwhile(threads, p.rows, p.cols, p.depth)
+	j.crew = workers.Hire(threads)
 	j.run(threads)
+	j.crew.Dismiss()
 	j.product = product{} // the pool keeps nobody's matrices alive
 	idle.Put(j)
 }
@@ -98,15 +102,16 @@ func (j *job) allocate(threads int) {
 	width := j.Width
 	rows, cols := j.strips(min(j.rows, mostSection))*width, j.strips(min(j.cols, mostSection))*width
 	depth := j.padded(min(j.depth, mostSection))
+	group := min(j.group(depth)*width, rows)
 	rooms, sums := 3*threads*width*width, 0
 	if j.depth > mostSection {
 		sums = rows * cols
 	}
-	if need := (rows+cols)*depth + sums + rooms + slack; len(j.memory) < need {
+	if need := (group+cols)*depth + sums + rooms + slack; len(j.memory) < need {
 		j.memory = make([]float32, need)
 	}
 	a := arena{aligned(j.memory)}
-	j.packedA, j.packedB = a.take(rows*depth), a.take(cols*depth)
+	j.packedA, j.packedB = a.take(group*depth), a.take(cols*depth)
 	j.sums, j.rooms = a.take(sums), a.take(rooms)
 }
 
@@ -128,7 +133,7 @@ func (j *job) run(threads int) {
 			}
 			j.k = section{}
 			for again := j.k.next(j.depth) || j.depth == 0; again; again = j.k.next(j.depth) {
-				j.section(worthwhile(threads, j.i.n, j.j.n, j.k.n))
+				j.section(threads)
 			}
 		}
 	}
@@ -142,13 +147,13 @@ func (j *job) section(threads int) {
 	group := j.group(j.pitch)
 	for first := 0; first < panels; first += group {
 		j.tiling = tile(first, min(group, panels-first), strips, threads)
-		workers.Run(threads, j.tiling.panels, (*packingA)(&j.product))
+		j.crew.Run(j.tiling.panels, (*packingA)(&j.product))
 		j.packed = first > 0
 		if !j.packed && j.tiling.parts() > 1 {
-			workers.Run(threads, strips, (*packingB)(&j.product))
+			j.crew.Run(strips, (*packingB)(&j.product))
 			j.packed = true
 		}
-		workers.Run(threads, j.tiling.pieces(), (*multiplication)(&j.product))
+		j.crew.Run(j.tiling.pieces(), (*multiplication)(&j.product))
 	}
 }
 
@@ -159,8 +164,7 @@ type (
 )
 
 func (p *packingA) Do(worker, piece int) {
-	panel := p.tiling.first + piece
-	p.pack(p.packedA[panel*p.pitch*p.Width:], p.a, p.i, panel, p.k, (*product)(p).room(worker, 0))
+	p.pack(p.packedA[piece*p.pitch*p.Width:], p.a, p.i, p.tiling.first+piece, p.k, (*product)(p).room(worker, 0))
 }
 
 func (p *packingB) Do(worker, piece int) { (*product)(p).packB(worker, piece) }
@@ -226,12 +230,38 @@ func (p *multiplication) Do(worker, piece int) {
 	if p.symmetric {
 		last = min(last, (p.j.first-p.i.first)/p.Width+strip+1)
 	}
+	from := rows{}
 	if !p.packed {
-		(*product)(p).packB(worker, strip)
+		if from = (*product)(p).inPlace(strip); from.first == nil {
+			(*product)(p).packB(worker, strip)
+		}
 	}
 	for t := panel; t < last; t++ {
-		(*product)(p).block(worker, t, strip)
+		(*product)(p).block(worker, t, strip, from, (*product)(p).next(strip, t-panel))
+		from = rows{}
 	}
+}
+
+// inPlace are the rows of B that the first block packs, if it can.
+func (p *product) inPlace(strip int) rows {
+	col := strip * p.Width
+	if p.Packing == nil || p.b.alongRows || p.b.Data.F32 == nil || p.j.n-col < p.Width || p.k.n == 0 {
+		return rows{}
+	}
+	return rows{p.b.Data.F32[p.k.first*p.b.Stride+p.j.first+col:], p.b.Stride}
+}
+
+// next is what a block brings near of the next strip.
+func (p *product) next(strip, block int) rows {
+	row, strip := share(block, p.layers(p.k.n)), strip-p.tiling.ahead
+	switch {
+	case row < 0 || strip < 0:
+	case p.packed:
+		return rows{p.packedB[(strip*p.pitch+row)*p.Width:], p.Width}
+	case !p.b.alongRows && p.b.Data.F32 != nil:
+		return rows{p.b.Data.F32[(p.k.first+row)*p.b.Stride+p.j.first+strip*p.Width:], p.b.Stride}
+	}
+	return rows{}
 }
 
 // block is what there is of a block of C, and its chains in this section.
@@ -240,11 +270,11 @@ type block struct {
 	chains
 }
 
-func (p *product) block(worker, panel, strip int) {
+func (p *product) block(worker, panel, strip int, from, next rows) {
 	i, j := p.i.first+panel*p.Width, p.j.first+strip*p.Width
 	b := block{i, j, min(p.Width, p.rows-i), min(p.Width, p.cols-j), chains{
-		a: p.packedA[panel*p.pitch*p.Width:], b: p.packedB[strip*p.pitch*p.Width:],
-		layers: p.layers(p.k.n), resume: p.k.first > 0, diagonal: p.symmetric && i == j,
+		a: p.packedA[(panel-p.tiling.first)*p.pitch*p.Width:], b: p.packedB[strip*p.pitch*p.Width:],
+		layers: p.layers(p.k.n), resume: p.k.first > 0, diagonal: p.symmetric && i == j, from: from, next: next,
 	}}
 	b.chains.rows = b.rows
 	if p.depth > mostSection {

@@ -19,7 +19,10 @@ func (e *Kernels) NewtonSchulz(dst, src reference.Stack, plan *reference.NewtonS
 		threads = 1
 	} else {
 		atOnce = 1
+		short := min(src.Rows, src.Cols)
+		threads = worthwhile(threads, short, short, max(src.Rows, src.Cols))
 	}
+	crew := workers.Hire(threads)
 	s := idleStacks.Get().(*stack)
 	s.dst, s.src = dst, src
 	s.poisoned.Store(0)
@@ -28,8 +31,10 @@ func (e *Kernels) NewtonSchulz(dst, src reference.Stack, plan *reference.NewtonS
 	}
 	for i, m := range s.matrices[:atOnce] {
 		m.prepare(e, plan, src.Rows, src.Cols, work[i*size:][:size], threads)
+		m.crew = crew
 	}
 	workers.Run(atOnce, src.Count, s)
+	crew.Dismiss()
 	for _, m := range s.matrices {
 		m.iteration = iteration{} // the pool keeps nobody's matrices alive
 	}
@@ -83,6 +88,7 @@ type iteration struct {
 	first, second, divisor float32
 	step                   step
 	tiling                 tiling
+	crew                   *workers.Crew
 }
 
 func (m *matrix) prepare(e *Kernels, plan *reference.NewtonSchulzPlan, rows, cols int, work []float32, threads int) {
@@ -117,15 +123,14 @@ func (m *matrix) orthogonalize(dst, src reference.Matrix) bool {
 	}
 	m.first, m.second, m.divisor = m.plan.Scaling(norm)
 	panels := m.strips(m.rows)
-	threads := worthwhile(m.threads, m.rows, m.cols, 16)
-	workers.Run(threads, panels, (*loading)(m))
+	m.crew.Run(panels, (*loading)(m))
 	if m.plan.UsesGram(src.Rows, src.Cols) {
 		m.iterateGram()
 	} else {
 		m.iterate()
 	}
 	m.broken.Store(false)
-	workers.Run(threads, panels, (*storing)(m))
+	m.crew.Run(panels, (*storing)(m))
 	return !m.broken.Load()
 }
 

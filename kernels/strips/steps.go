@@ -2,7 +2,6 @@ package strips
 
 import (
 	"github.com/lowbit-go/lowbit/bf16"
-	"github.com/lowbit-go/lowbit/internal/workers"
 	"github.com/lowbit-go/lowbit/kernels/reference"
 )
 
@@ -108,12 +107,11 @@ type step struct {
 }
 
 func (m *matrix) run(s step, cols int) {
-	threads := worthwhile(m.threads, m.rows, cols, s.depth)
 	m.step = s
 	panels, group := m.strips(m.rows), m.group(m.layers(s.depth))
 	for first := 0; first < panels; first += group {
-		m.tiling = tile(first, min(group, panels-first), m.strips(cols), threads)
-		workers.Run(threads, m.tiling.pieces(), (*stepping)(m))
+		m.tiling = tile(first, min(group, panels-first), m.strips(cols), m.threads)
+		m.crew.Run(m.tiling.pieces(), (*stepping)(m))
 	}
 }
 
@@ -126,17 +124,26 @@ func (m *stepping) Do(worker, piece int) {
 		last = min(last, strip+1)
 	}
 	for t := panel; t < last; t++ {
-		m.block(worker, t, strip)
+		m.block(worker, t, strip, (*matrix)(m).next(strip, t-panel))
 	}
 }
 
-func (m *stepping) block(worker, panel, strip int) {
+// next is what a block brings near of the next strip.
+func (m *matrix) next(strip, block int) rows {
+	row, strip := share(block, m.layers(m.step.depth)), strip-m.tiling.ahead
+	if row < 0 || strip < 0 {
+		return rows{}
+	}
+	return rows{m.step.b[m.at(strip, 0, m.step.pitch)+row*m.Width:], m.Width}
+}
+
+func (m *stepping) block(worker, panel, strip int, next rows) {
 	p, width := &m.step, m.Width
 	at := m.at(strip, panel*width, m.height)
 	d := p.d[at : at+m.blockSize()]
 	c := chains{
 		rows: width, layers: m.layers(p.depth), a: p.a[m.at(panel, 0, p.pitch):], b: p.b[m.at(strip, 0, p.pitch):],
-		acc: (*matrix)(m).room(worker, 0), diagonal: p.symmetric && panel == strip,
+		acc: (*matrix)(m).room(worker, 0), diagonal: p.symmetric && panel == strip, next: next,
 	}
 	r := result{d: &d[0], dStride: width, cStride: width, alpha: p.alpha, beta: p.beta}
 	if p.beta != 0 {

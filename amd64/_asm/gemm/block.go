@@ -17,6 +17,8 @@ type chain struct {
 	paired, dotted bool
 	// rounded results are bf16 numbers, in the form that operands have.
 	rounded bool
+	// packing chains find b in a matrix, and make the strip.
+	packing bool
 }
 
 var (
@@ -33,14 +35,24 @@ var (
 func (g *generator) products(chains ...chain) {
 	for _, c := range chains {
 		g.product(c, "GemmBlock"+c.name+g.name, true, g.block)
+		if c == plain {
+			packing := c
+			packing.packing = true
+			g.product(packing, "GemmPacking"+g.name, true, g.block)
+		}
 		g.product(c, "GemmCorner"+c.name+g.name, false, g.corner)
 	}
 }
 
 func (g *generator) product(c chain, name string, limited bool, tiles []tile) {
-	parameters := "k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32"
+	parameters := "k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near"
 	if limited {
-		parameters = "rows, " + parameters
+		parameters = "rows, " + parameters + ", next *float32, nextStride int"
+	} else {
+		parameters += " *float32"
+	}
+	if c.packing {
+		parameters += ", from *float32, fromStride int"
 	}
 	g.function(name, "("+parameters+")", g.documentation(c, name, limited))
 	a, acc := g.arg("a"), g.arg("acc")
@@ -51,7 +63,7 @@ func (g *generator) product(c chain, name string, limited bool, tiles []tile) {
 	}
 	done := "done"
 	for i, t := range tiles {
-		g.tile(c, t, a, acc, d, dStride, old, oldStride)
+		g.tile(c, t, a, acc, d, dStride, old, oldStride, limited && i == 0)
 		if limited && i < len(tiles)-1 {
 			g.CMPQ(g.arg("rows"), operand.I32(t.row+t.rows))
 			g.JLE(operand.LabelRef(done))
@@ -80,7 +92,22 @@ func (g *generator) documentation(c chain, name string, limited bool) string {
 Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
 d, is brought into the cache. A call of k = 1024 takes about ` + g.time(c) + ` µs.`
+	if limited {
+		text += `
+Up to k/4 rows at next, if it is not nil, are brought into the second-level cache.`
+	}
+	if c.packing {
+		text += `
+First b is copied from a matrix.`
+	}
 	add, old, store := "x = FMA(a[l*%[1]d+i], b[l*%[1]d+j], x)", "c[i*cStride+j]", "d[i*dStride+j] = x"
+	copying := "\n"
+	if c.packing {
+		copying += `
+	for l := range k {
+		copy(b[l*%[1]d:][:%[1]d], from[l*fromStride:])
+	}`
+	}
 	switch {
 	case c.dotted:
 		order = `
@@ -99,8 +126,7 @@ with subnormal operands and sums flushed to zero.`
 			store = "d[i*dStride+j] = bf16.FromFloat32(x).Float32()"
 		}
 	}
-	return text + order + fmt.Sprintf(`
-
+	return text + order + fmt.Sprintf(copying+`
 	for i := range `+rows+` {
 		for j := range %[1]d {`+skip+`
 			x := float32(0)
@@ -149,7 +175,7 @@ func (c chain) unit() int {
 }
 
 // tile does one of a block's tiles.
-func (g *generator) tile(c chain, t tile, a, acc, d, dStride, old, oldStride gp) {
+func (g *generator) tile(c chain, t tile, a, acc, d, dStride, old, oldStride gp, looksAhead bool) {
 	sum := make([][]vec, t.rows)
 	for i := range sum {
 		for range t.vectors {
@@ -181,6 +207,10 @@ func (g *generator) tile(c chain, t tile, a, acc, d, dStride, old, oldStride gp)
 		g.LDMXCSR(g.flush)
 	}
 	first, ahead := g.prefetched(c, t, n, d, dStride, old, oldStride)
+	var source rows
+	if c.packing && t.row == 0 {
+		source = rows{g.arg("from"), g.stride("fromStride", 4)}
+	}
 	g.loop(first, unroll, func() {
 		for _, row := range ahead {
 			for v := 0; v < t.vectors; v += 16 / g.lanes {
@@ -188,11 +218,25 @@ func (g *generator) tile(c chain, t tile, a, acc, d, dStride, old, oldStride gp)
 			}
 			g.ADDQ(row.stride, row.p)
 		}
-		g.multiplyAdd(c, t, sum, p, q, unroll)
+		g.multiplyAdd(c, t, sum, p, q, source, unroll)
 	})
 	g.ADDQ(first, n)
-	for _, step := range c.steps() {
-		g.loop(n, step, func() { g.multiplyAdd(c, t, sum, p, q, step) })
+	whole := func() { g.multiplyAdd(c, t, sum, p, q, source, unroll) }
+	if looksAhead {
+		next, nextStride := g.arg("next"), g.stride("nextStride", 4)
+		g.TESTQ(next, next)
+		g.CMOVQEQ(q, next)
+		whole = func() {
+			for v := 0; v < t.vectors; v += 16 / g.lanes {
+				g.PREFETCHT1(at(next, column(v)))
+			}
+			g.ADDQ(nextStride, next)
+			g.multiplyAdd(c, t, sum, p, q, source, unroll)
+		}
+	}
+	g.loop(n, unroll, whole)
+	for _, step := range c.steps()[1:] {
+		g.loop(n, step, func() { g.multiplyAdd(c, t, sum, p, q, source, step) })
 	}
 	if c.paired {
 		g.LDMXCSR(g.usual)
@@ -299,16 +343,24 @@ func (g *generator) prefetched(c chain, t tile, n, d, dStride, old, oldStride gp
 }
 
 // multiplyAdd adds the products of so many layers to the sums.
-func (g *generator) multiplyAdd(c chain, t tile, sum [][]vec, p, q gp, layers int) {
+func (g *generator) multiplyAdd(c chain, t tile, sum [][]vec, p, q gp, source rows, layers int) {
 	for u := range layers {
 		if c.paired && layers > 1 {
 			u ^= 1
 		}
 		row := []vec{}
 		for v := range t.vectors {
-			y := g.vec()
-			g.VMOVUPS(at(q, u*g.width+(t.vector+v)*g.lanes), y)
+			y, strip := g.vec(), at(q, u*g.width+(t.vector+v)*g.lanes)
+			if source.p == nil {
+				g.VMOVUPS(strip, y)
+			} else {
+				g.VMOVUPS(at(source.p, v*g.lanes), y)
+				g.VMOVUPS(y, strip)
+			}
 			row = append(row, y)
+		}
+		if source.p != nil {
+			g.ADDQ(source.stride, source.p)
 		}
 		for i := range t.rows {
 			x := g.vec()
