@@ -48,6 +48,7 @@ func (n *newtonSchulzInput) stacks(in *input) {
 func (in *input) stack(name string, rows, cols, count int, inBF16 bool) kernels.Stack {
 	s := kernels.Stack{Count: count, Rows: rows, Cols: cols, Stride: cols + pick(in, []int{0, 0, 1, 32})}
 	s.Step = rows*s.Stride + pick(in, []int{0, 0, 5})
+	in.large(rows, cols)
 	in.note("%s %d of %dx%d stride %d step %d", name, count, rows, cols, s.Stride, s.Step)
 	s.Data = floatsOf(in.elements(name, (count-1)*s.Step+(rows-1)*s.Stride+cols), inBF16)
 	return s
