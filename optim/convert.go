@@ -36,7 +36,8 @@ type savedParameter struct {
 }
 
 // OpenState opens a checkpoint, of which it checks the description and every byte. from is
-// empty for one of ours, or torch or bitsandbytes, whose export docs/convert.md describes.
+// lowbit, or empty, for one that Save or Convert wrote, or torch or bitsandbytes, whose
+// export docs/convert.md describes. The file stays open until Close.
 func OpenState(path, from string) (*SavedState, error) {
 	f, err := tensorfile.Open(path)
 	if err != nil {
@@ -57,14 +58,14 @@ func readState(f *tensorfile.File, from string) (*SavedState, error) {
 	s := &SavedState{file: &stateFile{File: f}}
 	var err error
 	switch from {
-	case "":
+	case "", "lowbit":
 		err = s.readCheckpoint()
 	case "torch":
 		err = s.importTensors(torchTensors)
 	case "bitsandbytes":
 		err = s.importTensors(bitsandbytesTensors)
 	default:
-		return nil, fmt.Errorf("optim: state from %q, want torch or bitsandbytes, or empty for a checkpoint", from)
+		return nil, fmt.Errorf("optim: state from %q, want lowbit, torch or bitsandbytes", from)
 	}
 	if err != nil {
 		return nil, err
