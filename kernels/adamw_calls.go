@@ -6,6 +6,7 @@ import (
 
 	"github.com/lowbit-go/lowbit/bf16"
 	"github.com/lowbit-go/lowbit/internal/workers"
+	"github.com/lowbit-go/lowbit/kernels/reference"
 )
 
 // AdamWCalls are steps of many parameters that are taken together, again and again, so that
@@ -32,14 +33,19 @@ type adamWMemory struct {
 	m, v                    unsafe.Pointer // numbers or codes
 	mScales, vScales        unsafe.Pointer
 	n                       int
+	rows                    int // of factors, which are v and vScales then
 }
 
 func adamWMemoryOf(t *AdamWTensors) adamWMemory {
-	return adamWMemory{
+	at := adamWMemory{
 		weights: floatsPointer(&t.Weights), low: pointer(t.Low), gradients: floatsPointer(&t.Gradients),
 		m: momentPointer(&t.M), v: momentPointer(&t.V), mScales: pointer(t.M.Scales), vScales: pointer(t.V.Scales),
 		n: t.Weights.Len(),
 	}
+	if t.V.Factored() {
+		at.v, at.vScales, at.rows = pointer(t.V.Row), pointer(t.V.Col), len(t.V.Row)
+	}
+	return at
 }
 
 // adamWKind is what parameters of the same formats have in common: their tensors, but for
@@ -49,6 +55,9 @@ type adamWKind struct {
 	align   int
 	run     AdamWFunc
 	many    adamWManyFunc
+
+	rowMeans FactorRowsFunc // of gradients, for factors
+	colMeans FactorColsFunc
 }
 
 // adamWManyFunc steps parameters of one kind by the same scalars. The tensors are the
@@ -72,6 +81,8 @@ type adamWWorker struct {
 	tensors AdamWTensors
 	part    AdamWTensors
 	counts  Counts
+	skipped int64
+	factors []float32 // new ones
 }
 
 // Clear forgets all parameters.
@@ -79,19 +90,19 @@ func (c *AdamWCalls) Clear() {
 	clear(c.calls)
 	c.calls, c.pieces = c.calls[:0], c.pieces[:0]
 	for _, w := range c.workers {
-		*w = adamWWorker{}
+		*w = adamWWorker{factors: w.factors}
 	}
 }
 
 // Add checks a parameter as AdamW does, and makes it one of those that Run steps, by what s
-// is then. No two of them may be the same. A second moment must not be factored: see
-// AdamWFactored.
+// is then. No two of them may be the same. Where the second moment is factored, its factors
+// are stepped too, as AdamWFactored does.
 func (c *AdamWCalls) Add(t *AdamWTensors, s *AdamWScalars) error {
 	if err := checkAdamW(t); err != nil {
 		return err
 	}
-	if t.V.Factored() || t.First != 0 {
-		return errors.New("adamw: found a part of a parameter or a factored second moment, want a whole parameter and both moments")
+	if t.First != 0 || t.V.Factored() && t.Weights.Len() != len(t.V.Row)*len(t.V.Col) {
+		return errors.New("adamw: found a part of a parameter, want a whole one")
 	}
 	if t.Weights.Len() == 0 {
 		return nil
@@ -119,6 +130,13 @@ func newAdamWKind(t *AdamWTensors) *adamWKind {
 	if k.many == nil {
 		k.many = op.run.each
 	}
+	k.rowMeans, k.colMeans = OpFactorRowsFloat32.run, OpFactorColsFloat32.run
+	if t.Gradients.BF16 != nil {
+		k.rowMeans, k.colMeans = OpFactorRowsBF16.run, OpFactorColsBF16.run
+	}
+	if t.V.Factored() {
+		k.tensors.V.Row, k.tensors.V.Col = []float32{}, []float32{}
+	}
 	if t.M.Quantized() {
 		k.align = pieceAlign(t.M.Format)
 	}
@@ -136,8 +154,9 @@ func newAdamWKind(t *AdamWTensors) *adamWKind {
 	return k
 }
 
-// Run steps every parameter that was added, in any order.
-func (c *AdamWCalls) Run(limit ...Threads) (counts Counts) {
+// Run steps every parameter that was added, in any order. The skipped ones are those that
+// AdamWFactored leaves as they were.
+func (c *AdamWCalls) Run(limit ...Threads) (counts Counts, skipped int64) {
 	if len(c.pieces) == 0 {
 		c.divide()
 	}
@@ -148,10 +167,25 @@ func (c *AdamWCalls) Run(limit ...Threads) (counts Counts) {
 	workers.Run(atOnce, len(c.pieces), c)
 	for _, w := range c.workers {
 		counts.Add(w.counts)
-		w.counts = Counts{}
+		skipped += w.skipped
+		w.counts, w.skipped = Counts{}, 0
 	}
-	return counts
+	for i := range c.calls {
+		if call := &c.calls[i]; call.splits() {
+			t := call.kind.tensors
+			call.fill(&t)
+			one, whole, _ := AdamWFactored(&t, t.V.Row, t.V.Col, call.scalars, limit...) // Add checked it
+			counts.Add(one)
+			if whole {
+				skipped++
+			}
+		}
+	}
+	return counts, skipped
 }
+
+// splits tells whether goroutines share a parameter with factors, which takes several passes.
+func (call *adamWCall) splits() bool { return call.rows > 0 && call.n > pieceElements }
 
 // divide makes pieces of some pieceElements, each of one kind and of the same scalars.
 func (c *AdamWCalls) divide() {
@@ -169,6 +203,10 @@ func (c *AdamWCalls) divide() {
 		}
 		if call.n > pieceElements {
 			whole(i)
+			if call.splits() {
+				first = i + 1
+				continue
+			}
 			size := max(pieceElements/call.kind.align, 1) * call.kind.align
 			for lo := 0; lo < call.n; lo += min(size, call.n-lo) {
 				c.pieces = append(c.pieces, adamWPiece{i, i + 1, lo, lo + min(size, call.n-lo)})
@@ -191,13 +229,41 @@ func (c *AdamWCalls) Do(worker, piece int) {
 	if w.kind != kind {
 		w.kind, w.tensors = kind, kind.tensors
 	}
-	if p.hi > 0 {
+	switch {
+	case calls[0].rows > 0:
+		for i := range calls {
+			calls[i].fill(&w.tensors)
+			w.stepFactored(scalars)
+		}
+	case p.hi > 0:
 		calls[0].fill(&w.tensors)
 		w.part = w.tensors.Slice(p.lo, p.hi)
 		w.counts.Add(kind.run(&w.part, scalars))
-	} else {
+	default:
 		w.counts.Add(kind.many(&w.tensors, calls, scalars))
 	}
+}
+
+// stepFactored is AdamWFactored on the worker's goroutine.
+func (w *adamWWorker) stepFactored(s *AdamWScalars) {
+	t, row, col := &w.tensors, w.tensors.V.Row, w.tensors.V.Col
+	rows, cols := len(row), len(col)
+	if need := 2*rows + cols; len(w.factors) < need {
+		w.factors = make([]float32, need)
+	}
+	newRow, newCol, normalized := w.factors[:rows], w.factors[rows:rows+cols], w.factors[rows+cols:2*rows+cols]
+	w.kind.rowMeans(newRow, t.Gradients, cols, s.GradScale)
+	w.kind.colMeans(newCol, t.Gradients, rows, cols, 0, s.GradScale)
+	if c, skipped := averageFactors(newRow, newCol, row, col, s); skipped {
+		w.counts.Add(c)
+		w.skipped++
+		return
+	}
+	reference.NormalizeRow(normalized, newRow)
+	t.V.Row, t.V.Col = normalized, newCol
+	w.counts.Add(w.kind.run(t, s))
+	copy(row, newRow)
+	copy(col, newCol)
 }
 
 // fill puts the parameter's memory into tensors of its formats.
@@ -209,15 +275,23 @@ func (at *adamWMemory) fill(t *AdamWTensors) {
 		t.Low = unsafe.Slice((*uint16)(at.low), n)
 	}
 	fillMoment(&t.M, at.m, at.mScales, n)
+	if at.rows > 0 {
+		t.V.Row = unsafe.Slice((*float32)(at.v), at.rows)
+		t.V.Col = unsafe.Slice((*float32)(at.vScales), n/at.rows)
+		return
+	}
 	fillMoment(&t.V, at.v, at.vScales, n)
 }
 
 func fillFloats(f *Floats, memory unsafe.Pointer, n int) {
-	if f.BF16 != nil {
-		f.BF16 = unsafe.Slice((*bf16.BF16)(memory), n)
-	} else {
-		f.F32 = unsafe.Slice((*float32)(memory), n)
+	*f = floatsAt(memory, n, f.BF16 != nil)
+}
+
+func floatsAt(memory unsafe.Pointer, n int, narrow bool) Floats {
+	if narrow {
+		return Floats{BF16: unsafe.Slice((*bf16.BF16)(memory), n)}
 	}
+	return Floats{F32: unsafe.Slice((*float32)(memory), n)}
 }
 
 func fillMoment(m *Moment, memory, scales unsafe.Pointer, n int) {
@@ -234,7 +308,7 @@ func (k *adamWKind) has(t *AdamWTensors) bool {
 	o := &k.tensors
 	return sameFormat(&o.Weights, &t.Weights) && sameFormat(&o.Gradients, &t.Gradients) && (o.Low != nil) == (t.Low != nil) &&
 		sameFormat(&o.M.Floats, &t.M.Floats) && sameFormat(&o.V.Floats, &t.V.Floats) &&
-		o.M.Format == t.M.Format && o.V.Format == t.V.Format
+		o.V.Factored() == t.V.Factored() && o.M.Format == t.M.Format && o.V.Format == t.V.Format
 }
 
 func sameFormat(a, b *Floats) bool { return (a.BF16 != nil) == (b.BF16 != nil) }

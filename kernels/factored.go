@@ -68,11 +68,8 @@ func AdamWFactored(t *AdamWTensors, row, col []float32, s *AdamWScalars, limit .
 	}
 	newRow, newCol, normalized := (*work)[:rows], (*work)[rows:rows+cols], (*work)[rows+cols:2*rows+cols]
 	factorMeans(newRow, newCol, t.Gradients, s.GradScale, limit)
-	finite := reference.AverageFactors(newRow, row, s)
-	finite = reference.AverageFactors(newCol, col, s) && finite
-	if !finite && s.SkipNonFinite {
-		badRows, badCols := nonFinite(newRow), nonFinite(newCol)
-		return Counts{NonFinite: badRows*int64(cols) + (int64(rows)-badRows)*badCols, SkippedElements: int64(rows * cols)}, true, nil
+	if c, skipped = averageFactors(newRow, newCol, row, col, s); skipped {
+		return c, true, nil
 	}
 	reference.NormalizeRow(normalized, newRow)
 	piece := *t
@@ -83,6 +80,17 @@ func AdamWFactored(t *AdamWTensors, row, col []float32, s *AdamWScalars, limit .
 	copy(row, newRow)
 	copy(col, newCol)
 	return c, false, nil
+}
+
+// averageFactors makes new factors of the means in their place.
+func averageFactors(newRow, newCol, row, col []float32, s *AdamWScalars) (c Counts, skipped bool) {
+	finite := reference.AverageFactors(newRow, row, s)
+	finite = reference.AverageFactors(newCol, col, s) && finite
+	if finite || !s.SkipNonFinite {
+		return Counts{}, false
+	}
+	rows, cols, badRows, badCols := int64(len(row)), int64(len(col)), nonFinite(newRow), nonFinite(newCol)
+	return Counts{NonFinite: badRows*cols + (rows-badRows)*badCols, SkippedElements: rows * cols}, true
 }
 
 func nonFinite(x []float32) (n int64) {

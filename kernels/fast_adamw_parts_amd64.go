@@ -71,8 +71,8 @@ func (p *adamWParts) takes(s *AdamWScalars) bool {
 type adamWScratch struct {
 	numbers    [6192]float32
 	counts     [3]int64
-	w, g, m, v [adamWLargestBlock]float32 // of a part
-	codes      [2][adamWPart / 2]uint8    // of joined parameters
+	w, g, m, v [adamWLargestBlock + 64]float32 // of a part; a multiple of 4096 bytes between them would make loads wait for stores
+	codes      [2][adamWPart / 2]uint8         // of joined parameters
 	scales     [2][adamWPart / 2]float32
 	part       AdamWTensors
 	at         adamWMemory
@@ -155,7 +155,7 @@ func (p *adamWParts) manyNibbles(t *AdamWTensors, calls []adamWCall, s *AdamWSca
 		same := equalLengths(calls)
 		calls = calls[len(same):]
 		n := same[0].n
-		if len(same) == 1 || n%2 != 0 || n > min(t.M.Format.Block, adamWPart/2) || t.V.Factored() || !p.takes(s) {
+		if len(same) == 1 || n%2 != 0 || n > min(t.M.Format.Block, adamWPart/2) || t.Low != nil || t.V.Factored() || !p.takes(s) {
 			c.Add(AdamWFunc(p.nibbles).each(t, same, s))
 			continue
 		}
@@ -179,17 +179,18 @@ func equalLengths(calls []adamWCall) []adamWCall {
 }
 
 func (p *adamWParts) joined(t *AdamWTensors, calls []adamWCall, s *AdamWScalars, work *adamWScratch) Counts {
-	n, bytes, total := calls[0].n, calls[0].n/2, calls[0].n*len(calls)
+	n, total := calls[0].n, calls[0].n*len(calls)
 	m := Moment{Codes: work.codes[0][:total/2], Scales: work.scales[0][:len(calls)], Format: t.M.Format}
 	v := Moment{Codes: work.codes[1][:total/2], Scales: work.scales[1][:len(calls)], Format: t.V.Format}
 	m.Format.Block, v.Format.Block = n, n
+	narrowWeights, narrowGradients := t.Weights.BF16 != nil, t.Gradients.BF16 != nil
 	for i := range calls {
-		calls[i].fill(t)
-		p.loadWeights(work.w[i*n:i*n+n], t)
-		p.loadFloats(work.g[i*n:i*n+n], t.Gradients)
-		copy(m.Codes[i*bytes:], t.M.Codes)
-		copy(v.Codes[i*bytes:], t.V.Codes)
-		m.Scales[i], v.Scales[i] = t.M.Scales[0], t.V.Scales[0]
+		at := &calls[i].adamWMemory
+		p.loadFloats(work.w[i*n:i*n+n], floatsAt(at.weights, n, narrowWeights))
+		p.loadFloats(work.g[i*n:i*n+n], floatsAt(at.gradients, n, narrowGradients))
+		copy(m.Codes[i*n/2:], unsafe.Slice((*uint8)(at.m), n/2))
+		copy(v.Codes[i*n/2:], unsafe.Slice((*uint8)(at.v), n/2))
+		m.Scales[i], v.Scales[i] = *(*float32)(at.mScales), *(*float32)(at.vScales)
 	}
 	p.loadMoment(work.m[:total], &m, 0)
 	p.loadMoment(work.v[:total], &v, 0)
@@ -198,12 +199,13 @@ func (p *adamWParts) joined(t *AdamWTensors, calls []adamWCall, s *AdamWScalars,
 	}
 	p.quantize4(m.Codes, m.Scales, work.m[:total], m.Format)
 	p.quantize4(v.Codes, v.Scales, work.v[:total], v.Format)
+	stream := Stream{Seed: s.Rounding.SeedW, Step: s.Rounding.Step}
 	for i := range calls {
-		calls[i].fill(t)
-		p.storeWeights(t, work.w[i*n:i*n+n], &s.Rounding)
-		copy(t.M.Codes, m.Codes[i*bytes:])
-		copy(t.V.Codes, v.Codes[i*bytes:])
-		t.M.Scales[0], t.V.Scales[0] = m.Scales[i], v.Scales[i]
+		at := &calls[i].adamWMemory
+		p.storeFloats(floatsAt(at.weights, n, narrowWeights), work.w[i*n:i*n+n], stream, s.Rounding.StochasticWeights)
+		copy(unsafe.Slice((*uint8)(at.m), n/2), m.Codes[i*n/2:])
+		copy(unsafe.Slice((*uint8)(at.v), n/2), v.Codes[i*n/2:])
+		*(*float32)(at.mScales), *(*float32)(at.vScales) = m.Scales[i], v.Scales[i]
 	}
 	return Counts{}
 }

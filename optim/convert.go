@@ -335,7 +335,7 @@ func (s *SavedState) planTarget(config Config) ([]*parameter, error) {
 		return nil, s.errorf("%w", err)
 	}
 	for i, p := range planned {
-		p.step = &s.params[i].Step
+		*p.step = s.params[i].Step
 		if want := p.describe().Optimizer; s.params[i].Optimizer != want {
 			return nil, s.errorf("parameter %q: the state is %s's, the configuration asks for %s", p.Name, s.params[i].Optimizer, want)
 		}

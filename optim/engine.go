@@ -47,9 +47,9 @@ func (e *cpu) adamW(p *parameter, s *kernels.AdamWScalars) (kernels.Counts, bool
 		Weights: p.Weights, Low: p.moments.low, Gradients: p.gradients(), M: p.moments.m, V: p.moments.v,
 	}
 	if p.storage == storeFactored {
-		return kernels.AdamWFactored(&e.tensors, p.moments.row, p.moments.col, s)
+		e.tensors.V.Row, e.tensors.V.Col = p.moments.row, p.moments.col
 	}
-	e.added = append(e.added, addedParam{p.Param, e.tensors.Weights, e.tensors.Gradients})
+	e.added = append(e.added, newAddedParam(p.Param, &e.tensors.Weights, &e.tensors.Gradients))
 	return kernels.Counts{}, false, e.calls.Add(&e.tensors, s)
 }
 
@@ -63,8 +63,9 @@ func (e *cpu) begin() {
 
 func (e *cpu) finish() (c kernels.Counts, skipped int64, err error) {
 	c, skipped, err = e.finishMuon()
-	c.Add(e.calls.Run())
-	return c, skipped, err
+	counts, skippedByAdamW := e.calls.Run()
+	c.Add(counts)
+	return c, skipped + skippedByAdamW, err
 }
 
 func (e *cpu) again(count int) bool {
@@ -72,20 +73,41 @@ func (e *cpu) again(count int) bool {
 		return false
 	}
 	for i := range e.added {
-		if a := &e.added[i]; !same(&a.Weights, &a.weights) || !same(&a.Gradients, &a.gradients) {
+		if !e.added[i].stays() {
 			return false
 		}
 	}
 	return true
 }
 
-// addedParam is a parameter whose step was left for finish, with what it had then.
+// addedParam is a parameter whose step was left for finish, and where its tensors were.
 type addedParam struct {
 	*Param
-	weights, gradients kernels.Floats
+	weights, gradients      unsafe.Pointer
+	n                       int
+	narrow, narrowGradients bool
 }
 
-func same(a, b *kernels.Floats) bool {
-	return unsafe.SliceData(a.F32) == unsafe.SliceData(b.F32) && len(a.F32) == len(b.F32) &&
-		unsafe.SliceData(a.BF16) == unsafe.SliceData(b.BF16) && len(a.BF16) == len(b.BF16)
+func newAddedParam(p *Param, weights, gradients *kernels.Floats) addedParam {
+	a := addedParam{Param: p, n: weights.Len(), narrow: weights.BF16 != nil, narrowGradients: gradients.BF16 != nil}
+	a.weights, a.gradients = address(weights), address(gradients)
+	return a
+}
+
+func (a *addedParam) stays() bool {
+	return isAt(&a.Weights, a.weights, a.n, a.narrow) && isAt(&a.Gradients, a.gradients, a.n, a.narrowGradients)
+}
+
+func address(f *kernels.Floats) unsafe.Pointer {
+	if f.BF16 != nil {
+		return unsafe.Pointer(unsafe.SliceData(f.BF16))
+	}
+	return unsafe.Pointer(unsafe.SliceData(f.F32))
+}
+
+func isAt(f *kernels.Floats, memory unsafe.Pointer, n int, narrow bool) bool {
+	if narrow {
+		return unsafe.Pointer(unsafe.SliceData(f.BF16)) == memory && len(f.BF16) == n && f.F32 == nil
+	}
+	return unsafe.Pointer(unsafe.SliceData(f.F32)) == memory && len(f.F32) == n && f.BF16 == nil
 }

@@ -2,6 +2,7 @@ package optim_test
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/lowbit-go/lowbit/optim"
@@ -28,6 +29,8 @@ func benchmarkAdamW(b *testing.B, count, size int) {
 	} {
 		b.Run(config.name, func(b *testing.B) { benchmarkStep(b, config.text, equal(count, config.narrow, size)) })
 	}
+	side := int(math.Sqrt(float64(size)))
+	b.Run("factored", func(b *testing.B) { benchmarkStep(b, `{"adam_4bit": true}`, equal(count, false, side, side)) })
 }
 
 // equal makes parameters of one shape.

@@ -105,7 +105,7 @@ func planParameters(config Config, params []PlannedParam) ([]*parameter, error) 
 	}
 	planned := make([]*parameter, len(params))
 	for i, param := range params {
-		p := &parameter{Param: &Param{Name: param.Name, Shape: param.Shape, Role: param.Role, StatePrecision: param.StatePrecision}}
+		p := &parameter{step: new(int64), Param: &Param{Name: param.Name, Shape: param.Shape, Role: param.Role, StatePrecision: param.StatePrecision}}
 		if _, err := p.checkShape(); err != nil {
 			return nil, err
 		}

@@ -100,9 +100,9 @@ func TestThreadsShareParameters(t *testing.T) {
 			previous := runtime.GOMAXPROCS(threads)
 			var params []optim.Param
 			for i, n := range []int{1, 64, 0, 3000, 32<<10 - 1, 32 << 10, 32<<10 + 1, 5, 100_003, 7, 7} {
-				p := equal(1, false, n)[0]
-				p.Name = fmt.Sprint("w", i)
-				params = append(params, p)
+				vector, matrix := equal(1, false, n)[0], equal(1, false, n, 3)[0]
+				vector.Name, matrix.Name = fmt.Sprint("w", i), fmt.Sprint("m", i)
+				params = append(params, vector, matrix)
 			}
 			opt, _ := newOptimizer(t, text, params...)
 			for range 3 {
