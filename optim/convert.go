@@ -51,7 +51,7 @@ func OpenState(path, from string) (*SavedState, error) {
 	return s, nil
 }
 
-// Close closes the file.
+// Close closes the file. The state is of no use then.
 func (s *SavedState) Close() error { return s.file.Close() }
 
 func readState(f *tensorfile.File, from string) (*SavedState, error) {
@@ -246,7 +246,7 @@ func verifyChecksum(f *tensorfile.File) error {
 
 // ConvertOptions are how Convert writes.
 type ConvertOptions struct {
-	Overwrite bool
+	Overwrite bool                       // replaces a file of that name, which is an error otherwise
 	Progress  func(written, total int64) // called now and then with bytes, or nil
 }
 
@@ -306,7 +306,8 @@ func (s *SavedState) Convert(ctx context.Context, path string, config Config, op
 	return report, w.write(ctx, tensors)
 }
 
-// Check reports what makes Convert refuse a configuration.
+// Check reports what makes Convert refuse a configuration; nil where it does not. It reads
+// and writes nothing.
 func (s *SavedState) Check(config Config) error {
 	_, err := s.planTarget(config)
 	return err
