@@ -18,8 +18,8 @@ const (
 )
 
 // FromFloat32 rounds to nearest, ties to even. A NaN stays a NaN: it is made quiet
-// and keeps its sign and the upper bits of its payload. Values beyond the largest
-// finite bfloat16 plus half a step become infinite; subnormals round like any value.
+// and keeps its sign and the upper bits of its payload. Values from the largest
+// finite bfloat16 plus half a step on become infinite; subnormals round like any value.
 func FromFloat32(f float32) BF16 {
 	bits := math.Float32bits(f)
 	if f != f {

@@ -32,7 +32,9 @@ func DrawsAt(seed, step, group uint64) Draws {
 	return d
 }
 
-// RandomBits returns the 16 random bits that Stochastic uses for one element.
+// RandomBits returns the 16 random bits for Stochastic of one element: index is its position
+// in its whole parameter, step that of training, and the seed the parameter's (see
+// StreamSeed).
 func RandomBits(seed, step, index uint64) uint16 {
 	return DrawsAt(seed, step, index/8)[index%8]
 }

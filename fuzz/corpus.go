@@ -12,9 +12,10 @@ import (
 //go:embed testdata/fuzz
 var files embed.FS
 
-// Corpus returns the inputs of the operation's fuzz corpus, which have everything
-// noteworthy in them: lengths and blocks around what kernels unroll, every kind of
-// special value, and what was once found to break an implementation.
+// Corpus returns the inputs of the operation's fuzz corpus, which have for every row
+// everything noteworthy: lengths around what kernels unroll, from empty to beyond 4096
+// (of matrix products more rows and columns than a tile has), the usual blocks and odd
+// ones, and every kind of special value.
 func (t Trial) Corpus() (inputs [][]byte) {
 	target := "Fuzz" + strings.ReplaceAll(t.row.Name, "_", "")
 	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {

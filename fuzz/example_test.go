@@ -14,10 +14,7 @@ func ExampleTrial_CheckFunc() {
 			dst[i] = bf16.Truncate(x)
 		}
 	}
-	for _, trial := range fuzz.Trials() {
-		if trial.Row().Name != "bf16_round" {
-			continue
-		}
+	for _, trial := range fuzz.TrialsOf("bf16_round") {
 		wrong := 0
 		for _, data := range trial.Corpus() {
 			if trial.CheckFunc(truncate, data).Mismatches > 0 {

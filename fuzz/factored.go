@@ -31,6 +31,7 @@ func (in *input) factor(inBF16 bool) factorInput {
 	if in.chance(2) {
 		f.firstCol, f.lastCol = 0, f.cols
 	}
+	in.large(f.rows, f.cols)
 	in.note("%dx%d, columns %d to %d", f.rows, f.cols, f.firstCol, f.lastCol)
 	f.g = floatsOf(in.values("g", f.rows*f.cols, nil), inBF16)
 	f.scale = float32(pick(in, []float64{1, 0.25, 1e-3, in.random.Float64()}))

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lowbit-go/lowbit/kernels"
+	"github.com/lowbit-go/lowbit/kernels/reference"
 )
 
 func FuzzAbsmax(f *testing.F)               { fuzzOperation(f, "absmax") }
@@ -56,7 +57,7 @@ func fuzzOperation(f *testing.F, name string) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, trial := range operation(name) {
+		for _, trial := range TrialsOf(name) {
 			for _, implementation := range trial.row.Implementations {
 				if implementation.Available {
 					require.Empty(t, trial.Check(implementation.Name, data).First)
@@ -69,10 +70,6 @@ func fuzzOperation(f *testing.F, name string) {
 			}
 		}
 	})
-}
-
-func operation(name string) []Trial {
-	return slices.DeleteFunc(Trials(), func(t Trial) bool { return t.row.Name != name })
 }
 
 // targets are the fuzz functions of this file by the operation that they try.
@@ -139,29 +136,75 @@ func TestCorpus(t *testing.T) {
 		inputs := trial.Corpus()
 		require.NotEmpty(t, inputs)
 		require.Len(t, inputs, len(entries), trial.name())
+		features := map[string]bool{}
 		for _, data := range inputs {
+			maps.Copy(features, trial.features(data))
 			for _, implementation := range trial.row.Implementations {
 				if implementation.Available {
 					require.Empty(t, trial.Check(implementation.Name, data).First)
 				}
 			}
 		}
+		wanted := []string{"more_than_32_rows_and_columns"}
+		if features["empty"] { // the input has a length
+			wanted = []string{"longer_than_256", "longer_than_4096", "one_less_than_64", "one_more_than_64",
+				"one_less_than_128", "one_more_than_128", "one_less_than_1024", "one_more_than_1024"}
+		}
+		for _, feature := range wanted {
+			require.True(t, features[feature], "%s: no input with %s", trial.name(), feature)
+		}
 	}
 }
 
-// corpus has, by file, the first input with each feature in each variant.
+// corpus has, by file, an input with each feature for each variant: the first, unless what
+// another variant has chosen will do.
 func corpus(name string) map[string]string {
-	files := map[string]string{}
-	for _, trial := range operation(name) {
-		for data := range first(80, Cases(4)) {
-			in := newInput(data)
-			trial.decode(in)
-			for feature := range in.features {
-				if files[feature] == "" {
-					files[feature] = fmt.Sprintf("go test fuzz v1\n[]byte(%q)\n", data)
+	files, chosen := map[string]string{}, [][]byte{}
+	for _, trial := range TrialsOf(name) {
+		has := map[string]bool{}
+		for _, data := range chosen {
+			maps.Copy(has, trial.features(data))
+		}
+		for data := range first(200, Cases(4)) {
+			features := trial.features(data)
+			for feature := range features {
+				if has[feature] {
+					continue
 				}
+				file := feature
+				for i := 2; files[file] != ""; i++ {
+					file = fmt.Sprintf("%s_%d", feature, i)
+				}
+				files[file] = fmt.Sprintf("go test fuzz v1\n[]byte(%q)\n", data)
+				chosen = append(chosen, data)
 			}
+			maps.Copy(has, features)
 		}
 	}
 	return files
+}
+
+func (t Trial) features(data []byte) map[string]bool {
+	in := newInput(data)
+	t.decode(in)
+	return in.features
+}
+
+// TestCorporaReachMainLoops: an implementation that is wrong only far from the beginning
+// is found by the corpus of every row.
+func TestCorporaReachMainLoops(t *testing.T) {
+	for _, trial := range TrialsOf("quantize") {
+		for _, at := range []int{100, 1000} {
+			wrong := func(codes []uint8, scales, x []float32, f kernels.Format) int {
+				poisoned := reference.Quantize(codes, scales, x, f)
+				if len(codes) > at {
+					codes[at] ^= 1
+				}
+				return poisoned
+			}
+			require.True(t, slices.ContainsFunc(trial.Corpus(), func(data []byte) bool {
+				return trial.CheckFunc(wrong, data).Mismatches > 0
+			}), "%s: code %d", trial.name(), at)
+		}
+	}
 }

@@ -11,7 +11,8 @@ import (
 // input decodes bytes into choices and numbers. The first eight bytes seed a generator,
 // which also stands in for the bytes that are missing: any bytes are an input.
 type input struct {
-	data         []byte
+	whole        []byte
+	data         []byte // what is left of it
 	random       *rand.Rand
 	offset       int // of the arrays in memory
 	lengthChoice int // of lengths
@@ -23,6 +24,7 @@ func newInput(data []byte) *input {
 	var seed [8]byte
 	n := copy(seed[:], data)
 	in := &input{
+		whole:    data,
 		data:     data[n:],
 		random:   rand.New(rand.NewPCG(binary.LittleEndian.Uint64(seed[:]), 1)),
 		features: map[string]bool{},
@@ -57,7 +59,10 @@ func (in *input) note(format string, args ...any) {
 	in.notes = append(in.notes, fmt.Sprintf(format, args...))
 }
 
-func (in *input) description() string { return strings.Join(in.notes, ", ") }
+// description says what was decoded, and from which bytes, as Go reads them.
+func (in *input) description() string {
+	return fmt.Sprintf("%s, from []byte(%q)", strings.Join(in.notes, ", "), in.whole)
+}
 
 func (in *input) feature(name string, has bool) {
 	if has {
@@ -86,6 +91,16 @@ func (in *input) length(block int) int {
 	in.feature("empty", n == 0)
 	in.feature("odd_length", n%2 == 1)
 	in.feature("partial_block", n%block != 0)
+	for _, most := range []int{256, 4096} {
+		in.feature(fmt.Sprintf("longer_than_%d", most), n > most)
+	}
+	for _, unrolled := range []int{64, 128, 1024} {
+		in.feature(fmt.Sprintf("one_less_than_%d", unrolled), n == unrolled-1)
+		in.feature(fmt.Sprintf("one_more_than_%d", unrolled), n == unrolled+1)
+	}
+	for _, usual := range []int{64, 128, 256} {
+		in.feature(fmt.Sprintf("blocks_of_%d", usual), block == usual && n > block)
+	}
 	return n
 }
 

@@ -17,11 +17,20 @@ var sizes = []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 14, 15, 16, 17, 24, 31,
 func (in *input) matrix(name string, rows, cols int, inBF16 bool) kernels.Matrix {
 	stride := cols + pick(in, []int{0, 0, 0, 1, 7, 32})
 	in.note("%s %dx%d stride %d", name, rows, cols, stride)
+	in.large(rows, cols)
 	n := 0
 	if rows > 0 {
 		n = (rows-1)*stride + cols
 	}
 	return kernels.Matrix{Data: floatsOf(in.elements(name, n), inBF16), Rows: rows, Cols: cols, Stride: stride}
+}
+
+// large notes matrices with more rows or columns than tiles of products have.
+func (in *input) large(rows, cols int) {
+	in.feature("more_than_32_rows", rows > 32)
+	in.feature("more_than_32_columns", cols > 32)
+	in.feature("more_than_32_rows_and_columns", rows > 32 && cols > 32)
+	in.feature("more_than_128_columns", cols > 128)
 }
 
 // elements are numbers of ordinary size half of the time.

@@ -48,6 +48,7 @@ func (n *newtonSchulzInput) stacks(in *input) {
 func (in *input) stack(name string, rows, cols, count int, inBF16 bool) kernels.Stack {
 	s := kernels.Stack{Count: count, Rows: rows, Cols: cols, Stride: cols + pick(in, []int{0, 0, 1, 32})}
 	s.Step = rows*s.Stride + pick(in, []int{0, 0, 5})
+	in.large(rows, cols)
 	in.note("%s %d of %dx%d stride %d step %d", name, count, rows, cols, s.Stride, s.Step)
 	s.Data = floatsOf(in.elements(name, (count-1)*s.Step+(rows-1)*s.Stride+cols), inBF16)
 	return s
@@ -58,13 +59,12 @@ func (in *input) plan(names []string, bfloat16 bool) kernels.NewtonSchulzPlan {
 	if err != nil {
 		panic(err) // the names are those of the presets, each with its own number of steps
 	}
-	p := kernels.NewtonSchulzPlan{Safety: safety, BFloat16: bfloat16, ParityNorm: in.chance(4)}
+	parityNorm := in.chance(4)
 	if in.chance(2) {
 		triples = triples[:in.below(len(triples)+1)]
 	}
-	for _, t := range triples {
-		p.Steps = append(p.Steps, [3]float32{float32(t[0]), float32(t[1]), float32(t[2])})
-	}
+	p := *kernels.PlanNewtonSchulz(triples, safety)
+	p.BFloat16, p.ParityNorm = bfloat16, parityNorm
 	if in.chance(3) {
 		p.Eps, p.EpsFloor = 1e-7, in.chance(2)
 	}

@@ -27,7 +27,7 @@ type Result struct {
 	Elements   int64   // results compared
 	Mismatches int64   // of them: other bits than the reference's, or beyond the row's bound
 	MaxError   float64 // the largest difference; of rows with a tolerance, as a fraction of the bound
-	First      string  // describes the first mismatch and the input
+	First      string  // describes the first mismatch and the input, with the bytes that Check takes
 }
 
 // Trials returns a trial for each row of kernels.Table, in its order.
@@ -41,6 +41,12 @@ func Trials() []Trial {
 		}
 	}
 	return ordered
+}
+
+// TrialsOf returns the trials of the rows of an operation, such as quantize, in the
+// table's order; none where no operation has that name.
+func TrialsOf(operation string) []Trial {
+	return slices.DeleteFunc(Trials(), func(t Trial) bool { return t.row.Name != operation })
 }
 
 var all = slices.Concat(quantizeTrials, dequantizeTrials, conversionTrials, sumTrials, factorTrials, adamWTrials,

@@ -2,6 +2,7 @@ package fuzz
 
 import (
 	"encoding/binary"
+	"fmt"
 	"iter"
 	"math"
 	"math/rand/v2"
@@ -166,6 +167,9 @@ func TestChecksSeeWhatIsWrong(t *testing.T) {
 		result := trial(decodeRound, kernels.OpRound, c.f).Check("tried", data)
 		require.Contains(t, result.First, c.want)
 		require.Equal(t, c.want != "", result.Mismatches == 1)
+		if c.want != "" {
+			require.Contains(t, result.First, fmt.Sprintf("from []byte(%q)", data))
+		}
 	}
 }
 

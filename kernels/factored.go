@@ -137,7 +137,8 @@ var factorColsSplit = split(func(a *factorArgs, lo, hi int) Counts {
 	return Counts{}
 })
 
-// Accumulate adds gradients to sums in place, each rounded once to the sums' format.
+// Accumulate adds gradients to sums in place, each sum rounded to float32 and, where sums
+// are bf16, to nearest bf16. Both have one length, and either format.
 func Accumulate(sums, gradients Floats, limit ...Threads) error {
 	if err := checkFloats("accumulate", "gradients", gradients, sums.Len()); err != nil {
 		return err

@@ -28,13 +28,14 @@ func referenceSyrk(c, a Matrix, alpha, beta float32, _ int) {
 	reference.Syrk(c, a, alpha, beta)
 }
 
-// Gemm sets C to alpha*op(A)·op(B) + beta*C, where op transposes if asked to. A and B have
+// Gemm sets C, m by n, to alpha*op(A)·op(B) + beta*C, where op transposes if asked to:
+// op(A) is m by k and op(B) k by n, of any sizes from 0; other shapes are an error. A and B have
 // one format, float32 or bf16; C is float32, or bf16 with bf16 operands. Products are
 // summed in float32 by fused multiply-adds, k = 0, 1, …, and C is not read when beta is 0.
 // float32 results are the reference's bits; those of bf16 operands are within
 // K*2^-22*Σ|a·b| of it, plus 2^-7 of the result where C is bf16.
 //
-// C may not overlap A or B.
+// C may not overlap A or B, which may be the same.
 func Gemm(c, a Matrix, transA bool, b Matrix, transB bool, alpha, beta float32, limit ...Threads) error {
 	const op = "gemm"
 	m, k := shapeOf(a, transA)
@@ -56,7 +57,7 @@ func Gemm(c, a Matrix, transA bool, b Matrix, transB bool, alpha, beta float32, 
 	return nil
 }
 
-// Syrk sets C to alpha*A·Aᵀ + beta*C. Only the elements on and above the diagonal are
+// Syrk sets C, n by n, to alpha*A·Aᵀ + beta*C, where A is n by k. Only the elements on and above the diagonal are
 // computed, and read where beta is not 0; they are mirrored below it. Formats and bits are
 // as for Gemm.
 //

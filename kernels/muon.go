@@ -91,7 +91,8 @@ func MuonDirection(dst []float32, t *MuonTensors, s *MuonScalars, limit ...Threa
 }
 
 // MuonUpdate stores the new momentum and updates the weights by t.Update, the
-// orthogonalised direction of the same gradient, in one pass.
+// orthogonalised direction of the same gradient, in one pass. All tensors have one length;
+// weights and gradients are float32 or bf16, the momentum float32, bf16 or 8-bit codes.
 func MuonUpdate(t *MuonTensors, s *MuonScalars, limit ...Threads) error {
 	n := t.Weights.Len()
 	if err := CheckMuon(t); err != nil {

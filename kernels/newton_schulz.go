@@ -20,8 +20,9 @@ func referenceNewtonSchulz(dst, src Stack, plan *NewtonSchulzPlan, work []float3
 	return reference.NewtonSchulz(dst, src, plan, work)
 }
 
-// NewtonSchulzWork is the length of a workspace with which NewtonSchulz of a stack makes use
-// of all its threads.
+// NewtonSchulzWork is the length, in float32 numbers, of a workspace with which NewtonSchulz
+// of a stack of count matrices makes use of all its threads: the plan's WorkSize for each
+// matrix that is worked on at a time.
 func NewtonSchulzWork(plan *NewtonSchulzPlan, count, rows, cols int, limit ...Threads) int64 {
 	size := plan.WorkSize(rows, cols)
 	if short := float64(min(rows, cols)); short*float64(rows)*float64(cols) > sharedWork {

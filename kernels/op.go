@@ -57,8 +57,8 @@ type Row struct {
 	Name, Variant   string
 	Class           Class
 	Streams         Streams
-	Selected        string
-	Implementations []Implementation
+	Selected        string           // the name of the implementation that calls use
+	Implementations []Implementation // best first, the reference last
 }
 
 // Implementation describes an implementation of a row.
@@ -71,7 +71,7 @@ type Implementation struct {
 
 var table []Row
 
-// Table lists every operation, in a fixed order.
+// Table lists every operation, in a fixed order. It is shared: nobody changes it.
 func Table() []Row { return table }
 
 // declare adds a row to the table and chooses its implementation.

@@ -7,8 +7,8 @@ import (
 	"github.com/lowbit-go/lowbit/internal/workers"
 )
 
-// Threads limits the goroutines of a call. Zero and below mean GOMAXPROCS; more than
-// mostThreads are not used.
+// Threads limits the goroutines of a call. Zero and below mean GOMAXPROCS; more than 1024
+// are not used. The result does not depend on it.
 type Threads int
 
 const mostThreads = 1024

@@ -125,6 +125,18 @@ func CustomPolynomials(list []Triple, steps *int) ([]Triple, error) {
 	return triples, nil
 }
 
+// PlanNewtonSchulz makes the plan of these steps in float32, without an eps, in the
+// standard form: of what Polynomials returns, or of a list from CustomPolynomials or
+// optim.PolarExpress, whose safety, 1 where it has none, must be given again because it
+// divides the matrix too. Its other fields may be set before it is used.
+func PlanNewtonSchulz(triples []Triple, safety float64) *NewtonSchulzPlan {
+	plan := &NewtonSchulzPlan{Safety: safety, Steps: make([][3]float32, len(triples))}
+	for i, t := range triples {
+		plan.Steps[i] = [3]float32{float32(t[0]), float32(t[1]), float32(t[2])}
+	}
+	return plan
+}
+
 // take returns a copy of the rows for the steps.
 func (p preset) take(steps *int) ([]Triple, error) {
 	least, most := 0, len(p.table)

@@ -80,8 +80,9 @@ func Quantize(codes []uint8, scales, x []float32, f Format, limit ...Threads) (p
 	return counts.SkippedBlocks, nil
 }
 
-// Dequantize sets dst to the codebook value of each code times its block's scale,
-// rounded once. Sizes are as for Quantize.
+// Dequantize sets dst to the codebook value of each code times its block's scale, rounded
+// once. Sizes are as for Quantize: of len(dst) elements. Codes that the codebook does not
+// have decode to NaN.
 func Dequantize(dst []float32, codes []uint8, scales []float32, f Format, limit ...Threads) error {
 	if err := checkFormat("dequantize", codes, scales, len(dst), f); err != nil {
 		return err

@@ -44,7 +44,8 @@ func Absmax(x []float32, limit ...Threads) float32 {
 }
 
 // SumSquares is the sum of the squares in float64, in the contract's fixed order, which
-// is the same for any number of threads.
+// is the same for any number of threads: 0 for an empty x, not finite where an element is
+// not.
 func SumSquares(x Floats, limit ...Threads) float64 {
 	run := OpNormFloat32.run
 	if x.BF16 != nil {
@@ -58,7 +59,8 @@ func Norm(x Floats, limit ...Threads) float64 {
 	return math.Sqrt(SumSquares(x, limit...))
 }
 
-// Scale multiplies x by the factor in place, each product rounded once to x's format.
+// Scale multiplies x by the factor in place, each product rounded to float32 and, where x is
+// bf16, to nearest bf16.
 func Scale(x Floats, factor float32, limit ...Threads) {
 	run := OpScaleFloat32.run
 	if x.BF16 != nil {
@@ -86,7 +88,8 @@ var absmaxSplit = split(func(a *absmaxArgs, lo, hi int) Counts {
 	return Counts{}
 })
 
-// Dot is the sum of the products of x and y in float64, in the order of SumSquares.
+// Dot is the sum of the products of x and y, each exact in float64, in the order of
+// SumSquares. Their lengths must be equal; they may overlap.
 func Dot(x, y []float32, limit ...Threads) (float64, error) {
 	if len(x) != len(y) {
 		return 0, lengthError("dot", "y", len(y), len(x), "as x")

@@ -91,8 +91,9 @@ type MuonConfig struct {
 	// Variant selects momentum rule, norm and weight decay: optax, torch, jordan, moonlight or dion.
 	Variant string `json:"variant" want:"optax|torch|jordan|moonlight|dion"`
 	// Beta is the momentum's decay rate.
-	Beta     float64 `json:"beta" want:"[0,1)"`
-	Nesterov bool    `json:"nesterov"`
+	Beta float64 `json:"beta" want:"[0,1)"`
+	// Nesterov looks one step ahead with the momentum.
+	Nesterov bool `json:"nesterov"`
 	// NSSteps is the number of Newton-Schulz steps; nil means the table's length, or 5 for one triple.
 	NSSteps *int `json:"ns_steps" want:"null or [0,99]"`
 	// NSCoeffs are the Newton-Schulz polynomial's coefficients.
@@ -117,7 +118,8 @@ type MuonConfig struct {
 	AdamB2 float64 `json:"adam_b2" want:"[0,1)"`
 	// AdamLearningRate is NAdamW's learning rate; nil means LR.
 	AdamLearningRate *Schedule `json:"adam_learning_rate" want:"null or a number or a schedule"`
-	AdamWeightDecay  float64   `json:"adam_weight_decay" want:"[0,inf)"`
+	// AdamWeightDecay is NAdamW's, in place of WeightDecay.
+	AdamWeightDecay float64 `json:"adam_weight_decay" want:"[0,inf)"`
 	// Adaptive multiplies the update by its inner product with the momentum. Variant optax only.
 	Adaptive bool `json:"adaptive"`
 }
@@ -253,8 +255,11 @@ func defaultCommon() Common {
 	}
 }
 
+// Type is "adamw".
 func (c AdamWConfig) Type() string { return "adamw" }
-func (c MuonConfig) Type() string  { return "muon" }
+
+// Type is "muon".
+func (c MuonConfig) Type() string { return "muon" }
 
 func (c AdamWConfig) common() Common { return c.Common }
 func (c MuonConfig) common() Common  { return c.Common }
@@ -278,6 +283,7 @@ func (c AdamWConfig) Warnings() []string {
 		"above 0.996; use moments_rounding stochastic or adam_8bit"}
 }
 
+// Warnings names nothing yet.
 func (c MuonConfig) Warnings() []string { return nil }
 
 // The plain types drop the methods, so that encoding one does not call its MarshalJSON again.

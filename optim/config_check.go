@@ -10,10 +10,23 @@ import (
 )
 
 // Validate reports the first key whose value is out of range or excluded by another key.
-func (c AdamWConfig) Validate() error { return check(reflect.ValueOf(c)) }
+func (c AdamWConfig) Validate() error {
+	return c.startFrom("DefaultAdamW", check(reflect.ValueOf(c)))
+}
 
 // Validate reports the first key whose value is out of range or excluded by another key.
-func (c MuonConfig) Validate() error { return check(reflect.ValueOf(c)) }
+func (c MuonConfig) Validate() error {
+	return c.startFrom("DefaultMuon", check(reflect.ValueOf(c)))
+}
+
+// startFrom adds to the error of a configuration that was not made from the defaults how to.
+func (c Common) startFrom(defaults string, err error) error {
+	e, ok := err.(*keyError)
+	if !ok || c.WeightRounding != "" {
+		return err
+	}
+	return &keyError{e.key, e.problem + "; start from " + defaults + ", which sets every key that has a default"}
+}
 
 // An exclusion is two settings, each a key and its value, that cannot be combined.
 type exclusion struct {

@@ -30,7 +30,7 @@ func ExampleParseConfig() {
 	fmt.Println(err)
 	// Output:
 	// adamw true [0.9 0.999] 0.0005
-	// optim: unknown key "momentum", the nearest valid key is "momentum_dtype"
+	// optim: unknown key "momentum", here called "beta"
 	// optim: adam_8bit: true excludes moments_dtype bfloat16
 }
 

@@ -69,7 +69,7 @@ func decodeObject(list []member, v reflect.Value) error {
 	for _, m := range list {
 		i := slices.IndexFunc(fields, func(f field) bool { return f.key == m.key })
 		if i < 0 {
-			return problem("", "unknown key %s, the nearest valid key is %q", shorten(strconv.Quote(m.key)), nearest(m.key, fields))
+			return unknownKey(m.key, fields)
 		}
 		f := fields[i]
 		if err := decode(m.value, v.FieldByIndex(f.index), f.want); err != nil {
@@ -195,38 +195,6 @@ func decodeList(data []byte, v reflect.Value, want string, mismatch error) error
 		}
 	}
 	return nil
-}
-
-// nearest returns the field's key with the smallest edit distance to key, as a share of the longer of the two.
-func nearest(key string, fields []field) string {
-	key = strings.ToLower(key[:min(len(key), 64)])
-	best, distance := "", 2.0
-	for _, f := range fields {
-		if d := float64(editDistance(key, f.key)) / float64(max(len(key), len(f.key))); d < distance {
-			best, distance = f.key, d
-		}
-	}
-	return best
-}
-
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replace := diagonal
-			if a[i] != b[j] {
-				replace++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // A keyError is a problem with the value of one key, which is a path such as lr.knots[1].at, or empty.

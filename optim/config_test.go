@@ -192,6 +192,15 @@ func TestNullMeansAbsent(t *testing.T) {
 	}
 }
 
+// The keys in the order of the fields.
+const (
+	commonKeys = "type, lr, weight_decay, grad_clip_norm, nonfinite, quant_block_size, weight_rounding, master, seed, param_groups, " +
+		"optimizer_state_offload, optimizer_state_offload_dir, optimizer_state_offload_batch_size, "
+	adamWKeys = commonKeys + "betas, eps, moments_dtype, moments_rounding, adam_8bit, adam_4bit, nesterov, variant, headroom"
+	muonKeys  = commonKeys + "variant, beta, nesterov, ns_steps, ns_coeffs, ns_dtype, ns_method, eps, parity_norm, consistent_rms, " +
+		"adjust, momentum_dtype, adam_b1, adam_b2, adam_learning_rate, adam_weight_decay, adaptive"
+)
+
 func TestRefused(t *testing.T) {
 	for _, test := range []struct{ document, want string }{
 		// The document.
@@ -205,19 +214,30 @@ func TestRefused(t *testing.T) {
 		{`{"param_groups": [{"params": ["a"], "role": "conv", "role": "conv"}]}`, `param_groups[0]: key "role" appears twice`},
 
 		// Unknown keys.
-		{`{"amsgrad": true}`, `unknown key "amsgrad", the nearest valid key is "param_groups"`},
-		{`{"optim_bits": 8}`, `unknown key "optim_bits", the nearest valid key is "adam_8bit"`},
+		{`{"amsgrad": true}`, `unknown key "amsgrad", want one of ` + adamWKeys},
+		{`{"optim_bits": 8}`, `unknown key "optim_bits", here called "adam_8bit"`},
+		{`{"learning_rate": 8}`, `unknown key "learning_rate", here called "lr"`},
+		{`{"type": "muon", "learningRate": 8}`, `unknown key "learningRate", here called "lr"`},
+		{`{"beta1": 0.9}`, `unknown key "beta1", here called "betas"`},
+		{`{"type": "muon", "beta2": 0.9}`, `unknown key "beta2", here called "adam_b2"`},
+		{`{"momentum": 0.9}`, `unknown key "momentum", here called "betas"`},
+		{`{"wd": 0.1}`, `unknown key "wd", here called "weight_decay"`},
+		{`{"weight-decay": 0.1}`, `unknown key "weight-decay", the nearest valid key is "weight_decay"`},
+		{`{"epsilon": 0.1}`, `unknown key "epsilon", here called "eps"`},
 		{`{"LR": 1}`, `unknown key "LR", the nearest valid key is "lr"`},
 		{`{"beta": [0.9, 0.999]}`, `unknown key "beta", the nearest valid key is "betas"`},
 		{`{"tpye": "muon"}`, `unknown key "tpye", the nearest valid key is "type"`},
-		{`{"Common": {}}`, `unknown key "Common", the nearest valid key is "moments_rounding"`},
-		{`{"": 1}`, `unknown key "", the nearest valid key is "type"`},
+		{`{"master_weights": true}`, `unknown key "master_weights", the nearest valid key is "master"`},
+		{`{"Common": {}}`, `unknown key "Common", want one of ` + adamWKeys},
+		{`{"": 1}`, `unknown key "", want one of ` + adamWKeys},
+		{`{"é": 1}`, `unknown key "é", want one of ` + adamWKeys},
 		{`{"type": "muon", "lr": 1, "betas": [0.9, 0.999]}`, `unknown key "betas", the nearest valid key is "beta"`},
 		{`{"type": "muon", "lr": 1, "ns_coefs": "dion"}`, `unknown key "ns_coefs", the nearest valid key is "ns_coeffs"`},
 		{`{"lr": {"type": "linear", "peak": 1, "warm_up": 1}}`, `lr: unknown key "warm_up", the nearest valid key is "warmup"`},
+		{`{"lr": {"type": "linear", "peak": 1, "restarts": 1}}`, `lr: unknown key "restarts", want one of type, peak, floor, warmup, total, denominator, knots`},
 		{`{"lr": {"type": "knots", "peak": 1, "knots": [{"at": 0, "fraction": 1}]}}`, `lr.knots[0]: unknown key "fraction", the nearest valid key is "frac"`},
-		{`{"param_groups": [{"params": ["a"]}, {"params": ["b"], "lr": 1}]}`, `param_groups[1]: unknown key "lr", the nearest valid key is "lr_scale"`},
-		{`{"` + strings.Repeat("x", 1000) + `": 1}`, `unknown key "` + strings.Repeat("x", 59) + `…, the nearest valid key is "type"`},
+		{`{"param_groups": [{"params": ["a"]}, {"params": ["b"], "lr": 1}]}`, `param_groups[1]: unknown key "lr", here called "lr_scale"`},
+		{`{"` + strings.Repeat("x", 1000) + `": 1}`, `unknown key "` + strings.Repeat("x", 59) + `…, want one of ` + adamWKeys},
 
 		// Common keys.
 		{`{"type": 1}`, `type: got 1, want adamw or muon`},
@@ -304,7 +324,7 @@ func TestRefused(t *testing.T) {
 		{`{"type": "muon", "lr": 0.02, "ns_method": "gram", "ns_dtype": "bfloat16", "ns_coeffs": "polar-express"}`, `ns_method: gram excludes ns_coeffs polar-express with ns_dtype bfloat16`},
 		{`{"type": "muon", "variant": "dion", "consistent_rms": 0.2}`, `consistent_rms: a number excludes variant dion`},
 		{`{"type": "muon", "lr": 1, "consistent_rms": 0.2, "adjust": "original"}`, `consistent_rms: a number excludes adjust original`},
-		{`{"type": "muon", "lr": 1, "headroom": true}`, `unknown key "headroom", the nearest valid key is "grad_clip_norm"`},
+		{`{"type": "muon", "lr": 1, "headroom": true}`, `unknown key "headroom", want one of ` + muonKeys},
 
 		// Groups.
 		{`{"param_groups": {"params": ["a"]}}`, `param_groups: got an object, want an array`},
@@ -387,8 +407,9 @@ func TestValidateOfConfigsBuiltInGo(t *testing.T) {
 		config Config
 		want   string
 	}{
-		{AdamWConfig{}, `lr: missing, want a number or a schedule`},
-		{MuonConfig{}, `lr: missing, want a number or a schedule`},
+		{AdamWConfig{}, `lr: missing, want a number or a schedule; start from DefaultAdamW, which sets every key that has a default`},
+		{MuonConfig{}, `lr: missing, want a number or a schedule; start from DefaultMuon, which sets every key that has a default`},
+		{DefaultMuon(), `lr: missing, want a number or a schedule`},
 		{adamw(func(c *AdamWConfig) { c.LR = Constant(math.NaN()) }), `lr.peak: got NaN, want a number >= 0`},
 		{adamw(func(c *AdamWConfig) { c.LR = Constant(math.Inf(1)) }), `lr.peak: got +Inf, want a number >= 0`},
 		{adamw(func(c *AdamWConfig) { c.LR = Schedule{Peak: 1} }), `lr.type: got "", want constant, linear, cosine or knots`},
@@ -431,7 +452,7 @@ func TestUnmarshalIntoAConfig(t *testing.T) {
 	before := document.Optimizer
 	require.EqualError(t, json.Unmarshal([]byte(`{"Optimizer": {"type": "muon", "variant": "torch"}}`), &document), "optim: type: got muon, want adamw")
 	require.EqualError(t, json.Unmarshal([]byte(`{"Muon": {}}`), &document), "optim: type: got adamw, want muon")
-	require.EqualError(t, json.Unmarshal([]byte(`{"Optimizer": {"amsgrad": true}}`), &document), `optim: unknown key "amsgrad", the nearest valid key is "param_groups"`)
+	require.EqualError(t, json.Unmarshal([]byte(`{"Optimizer": {"amsgrad": true}}`), &document), "optim: unknown key \"amsgrad\", want one of "+adamWKeys)
 	require.Equal(t, before, document.Optimizer)
 }
 

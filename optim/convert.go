@@ -36,7 +36,8 @@ type savedParameter struct {
 }
 
 // OpenState opens a checkpoint, of which it checks the description and every byte. from is
-// empty for one of ours, or torch or bitsandbytes, whose export docs/convert.md describes.
+// lowbit, or empty, for one that Save or Convert wrote, or torch or bitsandbytes, whose
+// export docs/convert.md describes. The file stays open until Close.
 func OpenState(path, from string) (*SavedState, error) {
 	f, err := tensorfile.Open(path)
 	if err != nil {
@@ -50,21 +51,21 @@ func OpenState(path, from string) (*SavedState, error) {
 	return s, nil
 }
 
-// Close closes the file.
+// Close closes the file. The state is of no use then.
 func (s *SavedState) Close() error { return s.file.Close() }
 
 func readState(f *tensorfile.File, from string) (*SavedState, error) {
 	s := &SavedState{file: &stateFile{File: f}}
 	var err error
 	switch from {
-	case "":
+	case "", "lowbit":
 		err = s.readCheckpoint()
 	case "torch":
 		err = s.importTensors(torchTensors)
 	case "bitsandbytes":
 		err = s.importTensors(bitsandbytesTensors)
 	default:
-		return nil, fmt.Errorf("optim: state from %q, want torch or bitsandbytes, or empty for a checkpoint", from)
+		return nil, fmt.Errorf("optim: state from %q, want lowbit, torch or bitsandbytes", from)
 	}
 	if err != nil {
 		return nil, err
@@ -245,7 +246,7 @@ func verifyChecksum(f *tensorfile.File) error {
 
 // ConvertOptions are how Convert writes.
 type ConvertOptions struct {
-	Overwrite bool
+	Overwrite bool                       // replaces a file of that name, which is an error otherwise
 	Progress  func(written, total int64) // called now and then with bytes, or nil
 }
 
@@ -305,7 +306,8 @@ func (s *SavedState) Convert(ctx context.Context, path string, config Config, op
 	return report, w.write(ctx, tensors)
 }
 
-// Check reports what makes Convert refuse a configuration.
+// Check reports what makes Convert refuse a configuration; nil where it does not. It reads
+// and writes nothing.
 func (s *SavedState) Check(config Config) error {
 	_, err := s.planTarget(config)
 	return err

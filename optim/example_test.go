@@ -1,9 +1,12 @@
 package optim_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/lowbit-go/lowbit/kernels"
 	"github.com/lowbit-go/lowbit/optim"
@@ -145,4 +148,159 @@ func ExampleOptimizer_Accumulate() {
 	// Output:
 	// 4.3589
 	// <nil> 1
+}
+
+// A checkpoint with float32 moments becomes one with 8-bit moments, from which a run of
+// that configuration goes on.
+func ExampleSavedState_Convert() {
+	folder, err := os.MkdirTemp("", "example")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(folder)
+	before, after := filepath.Join(folder, "before.safetensors"), filepath.Join(folder, "after.safetensors")
+	params := []optim.Param{{
+		Name: "w", Shape: []int64{64, 64},
+		Weights: kernels.Float32s(make([]float32, 64*64)), Gradients: kernels.Float32s(make([]float32, 64*64)),
+	}}
+	exact, err := optim.New(optim.DefaultAdamW(), params)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if _, err := exact.Step(); err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := exact.Save(before, optim.SaveOptions{}); err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	config := optim.DefaultAdamW()
+	config.Adam8bit = true
+	state, err := optim.OpenState(before, "lowbit")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer state.Close()
+	report, err := state.Convert(context.Background(), after, config, optim.ConvertOptions{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, p := range report {
+		fmt.Printf("%s %v: m from %s to %s, v from %s to %s\n", p.Name, p.Shape, p.FromM, p.ToM, p.FromV, p.ToV)
+	}
+
+	coded, err := optim.New(config, params)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = coded.Load(after)
+	fmt.Println(err, coded.Steps())
+	// Output:
+	// w [64 64]: m from float32 to dynamic8 block 128, v from float32 to dynamic8u block 128
+	// <nil> 1
+}
+
+// What a model of 6.5 billion parameters takes with bf16 weights, before anything is
+// allocated: in all, and on the fullest of 8 ranks that share the state.
+func ExamplePlan() {
+	var params []optim.PlannedParam
+	for layer := range 32 {
+		params = append(params,
+			optim.PlannedParam{Name: fmt.Sprint(layer, ".attention"), Shape: []int64{4096, 4 * 4096}, BFloat16: true},
+			optim.PlannedParam{Name: fmt.Sprint(layer, ".mlp"), Shape: []int64{4096, 3 * 11008}, BFloat16: true},
+			optim.PlannedParam{Name: fmt.Sprint(layer, ".norms"), Shape: []int64{2, 4096}, BFloat16: true})
+	}
+	for _, adam8bit := range []bool{false, true} {
+		config := optim.DefaultAdamW()
+		config.Adam8bit = adam8bit
+		bytes, err := optim.Plan(config, params, 8)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		const gib = 1 << 30
+		fmt.Printf("8 bits %v: state %.1f GiB, in all %.1f GiB, a rank %.1f GiB\n", adam8bit,
+			float64(bytes.State())/gib, float64(bytes.Total())/gib, float64(bytes.PerRank)/gib)
+	}
+	// Output:
+	// 8 bits false: state 48.3 GiB, in all 72.4 GiB, a rank 30.2 GiB
+	// 8 bits true: state 12.4 GiB, in all 36.6 GiB, a rank 25.7 GiB
+}
+
+// Five steps for matrices whose singular values are at least a hundredth of their norm.
+func ExamplePolarExpress() {
+	const safety = 1.01
+	triples, err := optim.PolarExpress(0.01, 5, safety)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("%.3f\n", triples[0])
+
+	plan := kernels.PlanNewtonSchulz(triples, safety)
+	x := kernels.Stack{Data: kernels.Float32s([]float32{4, 0, 0, -0.1}), Count: 1, Rows: 2, Cols: 2, Stride: 2}
+	if _, err := kernels.NewtonSchulz(x, x, plan, make([]float32, plan.WorkSize(2, 2))); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("%.2f\n", x.Data.F32)
+
+	// In a Muon configuration they are a preset.
+	config := optim.DefaultMuon()
+	config.LR = optim.Constant(0.02)
+	config.NSCoeffs.Preset = "polar-express:1e-2x5"
+	same, factor, err := config.NSCoeffs.Polynomials(nil, false)
+	fmt.Println(slices.Equal(same, triples), factor, err, config.Validate())
+	// Output:
+	// [7.910 -22.079 15.869]
+	// [1.00 0.00 0.00 -1.00]
+	// true 1.01 <nil> <nil>
+}
+
+// States on disk: three batches of them, here of one parameter each, are in memory at most.
+// No bit of the result depends on it.
+func ExampleOptimizer_Close() {
+	folder, err := os.MkdirTemp("", "example")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(folder)
+	config := optim.DefaultAdamW()
+	config.OptimizerStateOffload, config.OptimizerStateOffloadDir = "disk", folder
+	var params []optim.Param
+	for i := range 8 {
+		gradients := make([]float32, 1000)
+		gradients[0] = 1
+		params = append(params, optim.Param{
+			Name: fmt.Sprint("layer.", i), Shape: []int64{1000},
+			Weights: kernels.Float32s(make([]float32, 1000)), Gradients: kernels.Float32s(gradients),
+		})
+	}
+	opt, err := optim.New(config, params)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer opt.Close() // gives the scratch file back
+	result, err := opt.Step()
+	var offload *optim.OffloadError
+	if errors.As(err, &offload) { // the step was taken, and training may go on
+		fmt.Println("on a full disk, these stay in memory:", offload.Kept)
+	} else if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(result.Updated, "parameters, bytes of state:", opt.Metrics()["state_total_bytes"])
+	fmt.Printf("%.4f\n", params[7].Weights.F32[0])
+	// Output:
+	// 8 parameters, bytes of state: 64000
+	// -0.0010
 }

@@ -164,10 +164,8 @@ var muonNorms = map[string]struct {
 }
 
 func (c MuonConfig) plan(triples []kernels.Triple, safety float64) kernels.NewtonSchulzPlan {
-	plan := kernels.NewtonSchulzPlan{Safety: safety, BFloat16: c.NSDtype == "bfloat16"}
-	for _, t := range triples {
-		plan.Steps = append(plan.Steps, [3]float32{float32(t[0]), float32(t[1]), float32(t[2])})
-	}
+	plan := *kernels.PlanNewtonSchulz(triples, safety)
+	plan.BFloat16 = c.NSDtype == "bfloat16"
 	plan.Gram = c.NSMethod == "gram"
 	plan.GramRestart = plan.BFloat16
 	if c.ParityNorm {

@@ -107,18 +107,15 @@ func BenchmarkMuonParts(b *testing.B) {
 	s := kernels.MuonScalars{OldMomentum: 0.95, NewGradient: 0.05, Divisor: 1, DirectionM: 1, GradScale: 1, Decay: 1, Scale: 1, StepSize: 1e-3}
 	triples, safety, err := kernels.Polynomials("jordan", nil, false)
 	require.NoError(b, err)
-	plan := kernels.NewtonSchulzPlan{Safety: safety}
-	for _, t := range triples {
-		plan.Steps = append(plan.Steps, [3]float32{float32(t[0]), float32(t[1]), float32(t[2])})
-	}
-	work := make([]float32, kernels.NewtonSchulzWork(&plan, count, rows, cols))
+	plan := kernels.PlanNewtonSchulz(triples, safety)
+	work := make([]float32, kernels.NewtonSchulzWork(plan, count, rows, cols))
 	stack := kernels.Stack{Data: kernels.Float32s(t.Update), Count: count, Rows: rows, Cols: cols, Stride: cols, Step: rows * cols}
 	for _, part := range []struct {
 		name string
 		do   func() error
 	}{
 		{"momentum", func() error { return kernels.MuonDirection(t.Update, &t, &s) }},
-		{"newton_schulz", func() error { _, err := kernels.NewtonSchulz(stack, stack, &plan, work); return err }},
+		{"newton_schulz", func() error { _, err := kernels.NewtonSchulz(stack, stack, plan, work); return err }},
 		{"update", func() error { return kernels.MuonUpdate(&t, &s) }},
 	} {
 		b.Run(part.name, func(b *testing.B) {

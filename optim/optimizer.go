@@ -265,11 +265,13 @@ func (o *Optimizer) taken(r StepResult) StepResult {
 	return r
 }
 
-// Steps is the number of steps taken.
+// Steps is the number of steps taken, also before a checkpoint that was loaded. Skipped ones
+// do not count.
 func (o *Optimizer) Steps() int64 { return o.step }
 
 // GradNorm is the Euclidean norm of all gradients together, of the sums where micro-batches
-// were accumulated. The parameters' sums of squares are added in the order of New.
+// were accumulated, 0 without any. It is not finite where one of them is not. The
+// parameters' sums of squares are added in float64, in the order of New.
 func (o *Optimizer) GradNorm() float64 {
 	total := 0.0
 	for _, p := range o.params {
@@ -279,7 +281,7 @@ func (o *Optimizer) GradNorm() float64 {
 }
 
 // ClipCoefficient is what torch's clip_grad_norm_ multiplies gradients by, where norm is
-// theirs and maxNorm the largest that is wanted: 1 or less.
+// theirs and maxNorm the largest that is wanted: maxNorm/(norm + 1e-6), 1 at most.
 func ClipCoefficient(norm, maxNorm float64) float64 {
 	return min(maxNorm/(norm+1e-6), 1)
 }

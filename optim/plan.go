@@ -17,10 +17,10 @@ type PlannedParam struct {
 	BFloat16       bool // the weights, and the gradients with them, are bf16, not float32
 }
 
-// PlannedBytes is what training a model holds.
+// PlannedBytes is what training a model holds, in bytes but for Parameters.
 type PlannedBytes struct {
 	Parameters         int64 // elements
-	Weights, Gradients int64
+	Weights, Gradients int64 // 4 bytes an element, or 2 in bf16
 	Moments            int64 // codes, or numbers
 	Metadata           int64 // scales of blocks, and factors of second moments
 	Master             int64 // lower halves of split masters
@@ -31,10 +31,10 @@ type PlannedBytes struct {
 	Metrics map[string]int64
 }
 
-// State is what an optimizer's metrics call state_total_bytes.
+// State is what an optimizer's metrics call state_total_bytes: moments, metadata and master.
 func (b PlannedBytes) State() int64 { return b.Moments + b.Metadata + b.Master }
 
-// Total is all that is held without sharding.
+// Total is all that is held without sharding: weights, gradients and state.
 func (b PlannedBytes) Total() int64 { return b.Weights + b.Gradients + b.State() }
 
 // Plan counts the bytes of weights, gradients and optimizer state without allocating any.

@@ -25,7 +25,11 @@ const (
 //
 // safety, 1 or a little more, keeps rounding from leading outside the intervals: every
 // polynomial but the last is that of x/safety. A matrix is to be divided by safety times its
-// norm, too.
+// norm, too: kernels.PlanNewtonSchulz takes both. In a [MuonConfig] the preset
+// polar-express:LxN does (see [NSCoeffs]).
+//
+// lower that is not in (0, 1], steps that are not 1 to 99 and safety that is not in [1, 2]
+// are errors.
 //
 // lower 1e-3 and 8 steps give kernels' table polar-express; its polar-express-1.02 has a
 // cushion of 0.02.

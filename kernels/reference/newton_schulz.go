@@ -56,7 +56,8 @@ func (p *NewtonSchulzPlan) WorkSize(rows, cols int) int64 {
 	return 3*short*long + squares*short*short + workSlack
 }
 
-// UsesGram tells whether matrices of a shape are worked on in Gram form.
+// UsesGram tells whether matrices of a shape are worked on in Gram form: where Gram is set
+// and they are not square.
 func (p *NewtonSchulzPlan) UsesGram(rows, cols int) bool { return p.Gram && rows != cols }
 
 // NewtonSchulz sets each matrix of dst to the polar factor of src's, approximated by an

@@ -16,7 +16,8 @@ type Format struct {
 	Headroom bool
 }
 
-// Scales is the number of scales of n elements.
+// Scales is the number of scales of n elements: one a block, also of a shorter last one.
+// Block must be 1 or more.
 func (f Format) Scales(n int) int {
 	full := n / f.Block
 	if n%f.Block != 0 {
@@ -25,7 +26,8 @@ func (f Format) Scales(n int) int {
 	return full
 }
 
-// CodeBytes is the number of bytes that the codes of n elements take.
+// CodeBytes is the number of bytes that the codes of n elements take: n, or half of it,
+// rounded up, for codes of 4 bits. Codebook must be set.
 func (f Format) CodeBytes(n int) int {
 	if f.Codebook.Bits() == 4 {
 		return n/2 + n%2
@@ -33,7 +35,7 @@ func (f Format) CodeBytes(n int) int {
 	return n
 }
 
-// Get returns code i.
+// Get returns the code of element i.
 func (f Format) Get(codes []uint8, i int) uint8 {
 	if f.Codebook.Bits() == 4 {
 		return f.Nibble.Get(codes, i)
