@@ -9,6 +9,9 @@ import (
 	"github.com/lowbit-go/lowbit/kernels"
 )
 
+// mostBenchElements take some 30 GiB in the operations with the most arrays.
+const mostBenchElements = 1 << 30
+
 type benchCmd struct {
 	Filter    string      `placeholder:"RE" help:"Measure only operations whose NAME/VARIANT the regular expression matches."`
 	Elements  int         `default:"16777216" placeholder:"N" help:"Elements of vectors (default: 16777216, more than most caches hold). Slow implementations get fewer; matrices keep their sizes."`
@@ -34,8 +37,8 @@ func (c *benchCmd) Run(e *env) error {
 	if err != nil {
 		return badInput("--filter: %w", err)
 	}
-	if c.Elements < 1 {
-		return badInput("--elements is %d, want 1 or more", c.Elements)
+	if c.Elements < 1 || c.Elements > mostBenchElements {
+		return badInput("--elements is %d, want 1 to %d", c.Elements, mostBenchElements)
 	}
 	loads := slices.DeleteFunc(slices.Clone(bench.Loads()), func(l bench.Load) bool {
 		return !filter.MatchString(l.Row.Name + "/" + l.Row.Variant)

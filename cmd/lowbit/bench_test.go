@@ -96,3 +96,15 @@ func TestBillions(t *testing.T) {
 	}
 	require.Equal(t, "- 1234 56.8 1.23 0.013", strings.Join(texts, " "))
 }
+
+func TestBenchRefuses(t *testing.T) {
+	for want, args := range map[string][]string{
+		"--elements is 0, want 1 to 1073741824":          {"--elements", "0"},
+		"--elements is 1073741825, want 1 to 1073741824": {"--elements", "1073741825"},
+		"--threads: got 1025, want 1 to 1024":            {"--threads", "1025"},
+		"--filter: error parsing regexp":                 {"--filter", "("},
+		"--filter: \"nothing\" matches none of the":      {"--filter", "nothing"},
+	} {
+		fails(t, exitBadInput, want, append([]string{"bench"}, args...)...)
+	}
+}

@@ -38,8 +38,9 @@ func (e *env) pieces(n int64, align int, do func(first int64, n int) error) erro
 type threadCount int
 
 func (t threadCount) Validate() error {
-	if t < 0 {
-		return badInput("got %d, want 1 or more, or 0 for one a core", t)
+	const most = 1024
+	if t < 0 || t > most {
+		return badInput("got %d, want 1 to %d, or 0 for one a core", t, most)
 	}
 	return nil
 }
@@ -53,6 +54,19 @@ func (t threadCount) use() (restore func()) {
 		runtime.GOMAXPROCS(min(int(t), before))
 	}
 	return func() { runtime.GOMAXPROCS(before) }
+}
+
+// interruptible ends with the context: f, which does not look at it, then goes on until the
+// process ends.
+func (e *env) interruptible(f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-e.ctx.Done():
+		return e.ctx.Err()
+	}
 }
 
 // or is what a flag was set to, or otherwise.

@@ -38,7 +38,7 @@ Examples:
 }
 
 func (c *planCmd) Validate() error {
-	const most = 1 << 20
+	const most = 1 << 16
 	switch {
 	case (c.File == "") == (c.Shapes == ""):
 		return badInput("want a file or --shapes, one of the two")
@@ -70,9 +70,24 @@ type planConfiguration struct {
 }
 
 func (c *planCmd) Run(e *env) error {
+	var out planJSON
+	err := e.interruptible(func() (err error) {
+		out, err = c.plan()
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case c.JSON:
+		return e.printJSON(out)
+	}
+	return out.print(e)
+}
+
+func (c *planCmd) plan() (out planJSON, err error) {
 	m, err := c.model()
 	if err != nil {
-		return err
+		return out, err
 	}
 	for i := range m.params {
 		if c.DType != "file" {
@@ -84,23 +99,20 @@ func (c *planCmd) Run(e *env) error {
 	}
 	choices, err := c.configurations(m.params)
 	if err != nil {
-		return err
+		return out, err
 	}
-	out := planJSON{Tensors: len(m.params), Shards: c.Shards, Skipped: append([]string{}, m.skipped...)}
+	out = planJSON{Tensors: len(m.params), Shards: c.Shards, Skipped: append([]string{}, m.skipped...)}
 	for _, choice := range choices {
 		b, err := optim.Plan(choice.config, m.params, c.Shards)
 		if err != nil {
-			return badInput("%s: %w", m.source, err)
+			return out, badInput("%s: %w", m.source, err)
 		}
 		out.Parameters = b.Parameters
 		out.Configurations = append(out.Configurations, planConfiguration{
 			choice.name, b.Weights, b.Gradients, b.Moments + b.Metadata, b.Moments, b.Metadata, b.Master, b.Total(), b.PerRank,
 		})
 	}
-	if c.JSON {
-		return e.printJSON(out)
-	}
-	return out.print(e)
+	return out, nil
 }
 
 // configurations are train's, and those of Muon's other momenta.

@@ -147,6 +147,9 @@ func (f family) llamaParams(b *shapes, c *decoderConfig) error {
 	if err != nil {
 		return err
 	}
+	if err := f.checkHeads(c); err != nil {
+		return err
+	}
 	b.add("model.embed_tokens.weight", c.VocabSize, c.HiddenSize)
 	for i := range c.Layers {
 		layer := fmt.Sprintf("model.layers.%d.", i)
@@ -161,6 +164,18 @@ func (f family) llamaParams(b *shapes, c *decoderConfig) error {
 	b.add("model.norm.weight", c.HiddenSize)
 	if !or(c.Tied, f.tied) {
 		b.add("lm_head.weight", c.VocabSize, c.HiddenSize)
+	}
+	return nil
+}
+
+// checkHeads refuses heads that the hidden size, or keys and values, do not divide into.
+func (f family) checkHeads(c *decoderConfig) error {
+	keyValueHeads := or(c.KeyValueHeads, c.Heads)
+	switch {
+	case f.headDim == 0 && c.HeadDim == nil && c.HiddenSize%c.Heads != 0:
+		return fmt.Errorf("hidden_size is %d, want a multiple of num_attention_heads, %d, or a head_dim", c.HiddenSize, c.Heads)
+	case c.Heads%keyValueHeads != 0:
+		return fmt.Errorf("num_attention_heads is %d, want a multiple of num_key_value_heads, %d", c.Heads, keyValueHeads)
 	}
 	return nil
 }

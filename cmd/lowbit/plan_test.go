@@ -165,6 +165,8 @@ func TestPlanRefuses(t *testing.T) {
 		`{"model_type": `:                               "unexpected end of JSON",
 		`{}`:                                            `model_type ""`,
 		`{"model_type": "mixtral", "num_hidden_layers": 10000, "vocab_size": 1, "hidden_size": 1, "intermediate_size": 1, "num_attention_heads": 1, "num_local_experts": 10000}`: "num_local_experts is 10000, want 1 to 26 in 10000 layers",
+		`{"model_type": "llama", "num_hidden_layers": 1, "vocab_size": 1, "hidden_size": 64, "intermediate_size": 1, "num_attention_heads": 3}`:                                  "hidden_size is 64, want a multiple of num_attention_heads, 3",
+		`{"model_type": "llama", "num_hidden_layers": 1, "vocab_size": 1, "hidden_size": 64, "intermediate_size": 1, "num_attention_heads": 4, "num_key_value_heads": 3}`:        "num_attention_heads is 4, want a multiple of num_key_value_heads, 3",
 		`{"model_type": "llama", "num_hidden_layers": 1000000, "vocab_size": 1, "hidden_size": 1, "intermediate_size": 1, "num_attention_heads": 1}`:                             "num_hidden_layers is 1000000",
 	} {
 		require.NoError(t, os.WriteFile(at, []byte(text), 0o644))
@@ -180,6 +182,7 @@ func TestPlanRefuses(t *testing.T) {
 		{"a file or --shapes", nil},
 		{"a file or --shapes", []string{in, "--shapes", "3"}},
 		{"--shards is 0", []string{in, "--shards", "0"}},
+		{"--shards is 1048576, want 1 to 65536", []string{in, "--shards", "1048576"}},
 		{`"3y4" is no shape`, []string{"--shapes", "3y4"}},
 		{`"" is no shape`, []string{"--shapes", "3,,4"}},
 		{"below 2^63", []string{"--shapes", "99999999999999999999"}},

@@ -31,7 +31,8 @@ BF16 or F16. A parameter that has no gradient is left alone; tensors of other dt
 that differs between parameters stand in the configuration's param_groups; docs/configuration.md lists its keys. Matrices are [in, out] for Muon's variant
 optax and [out, in] for the others, as in the systems that they come from.
 
-The steps of one call and of several give the same bits. Both files appear, or neither does.
+The steps of one call and of several give the same bits. Both files appear, or neither does, unless the process is killed in
+the moment between their two names.
 
 Example:
 
@@ -294,6 +295,9 @@ func (s *stepper) write(e *env, c *stepCmd) error {
 	}
 	defer os.Remove(state)
 	if err := e.ctx.Err(); err != nil {
+		return err
+	}
+	if err := w.Finish(); err != nil { // so that little time passes between the two names
 		return err
 	}
 	moved, err := tensorfile.Move(state, c.OutState, c.Force)

@@ -6,16 +6,23 @@ import (
 	"hash/fnv"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 )
 
 // temporaryPrefix begins the names of the temporary files of one output, which may itself
-// have a name of any length.
+// have a name of any length. Those of a temporary file have its output's.
 func temporaryPrefix(path string) string {
+	base := filepath.Base(path)
+	if temporaryName.MatchString(base) {
+		return base[:strings.LastIndexByte(base, '-')+1]
+	}
 	name := fnv.New64a()
-	name.Write([]byte(filepath.Base(path)))
+	name.Write([]byte(base))
 	return fmt.Sprintf(".lowbit-%016x-", name.Sum64())
 }
+
+var temporaryName = regexp.MustCompile(`^\.lowbit-[0-9a-f]{16}-[A-Z2-7]+\.tmp$`)
 
 // begin makes a temporary file beside path, which stays locked until it is closed or the
 // process ends: what is not locked was abandoned.

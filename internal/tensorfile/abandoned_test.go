@@ -41,6 +41,15 @@ func TestAbandonedFilesAreRemoved(t *testing.T) {
 	require.Equal(t, "second", f.Metadata["writer"])
 }
 
+// TestTemporariesOfATemporary are swept with it.
+func TestTemporariesOfATemporary(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x")
+	require.Equal(t, temporaryPrefix(path), temporaryPrefix(Temporary(path)))
+	for _, name := range []string{".lowbit-0123456789abcdef-.tmp", ".lowbit-notes-A.tmp", "a.lowbit-0123456789abcdef-A.tmp"} {
+		require.NotEqual(t, ".lowbit-0123456789abcdef-", temporaryPrefix(name))
+	}
+}
+
 func TestTheLongestName(t *testing.T) {
 	path := filepath.Join(t.TempDir(), strings.Repeat("n", 255))
 	w, err := Create(path, nil, nil, false)

@@ -27,7 +27,11 @@ func Move(from, path string, overwrite bool) (*Moved, error) {
 	m := &Moved{path: path}
 	if overwrite {
 		kept := Temporary(path)
-		switch err := os.Link(path, kept); {
+		err := os.Link(path, kept)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // a file system without links, or another's file
+			err = os.Rename(path, kept)
+		}
+		switch {
 		case err == nil:
 			m.replaced = kept
 		case !errors.Is(err, fs.ErrNotExist):
@@ -35,7 +39,9 @@ func Move(from, path string, overwrite bool) (*Moved, error) {
 		}
 	}
 	if err := rename(from, path, overwrite); err != nil {
-		m.Keep()
+		if m.replaced != "" {
+			err = errors.Join(err, m.Undo())
+		}
 		return nil, err
 	}
 	if err := syncFolder(filepath.Dir(path)); err != nil {

@@ -131,6 +131,22 @@ func (w *Writer) Abort() error {
 }
 
 func (w *Writer) commit() error {
+	if err := w.Finish(); err != nil {
+		return err
+	}
+	if err := checkOutput(w.path, w.overwrite); err != nil {
+		return err
+	}
+	if err := closeAs(w.f, w.path, w.overwrite); err != nil {
+		return err
+	}
+	w.closed = true
+	return syncFolder(filepath.Dir(w.path))
+}
+
+// Finish does what takes time of Commit: it checks that every byte was written, and syncs
+// the file.
+func (w *Writer) Finish() error {
 	if w.closed {
 		return fmt.Errorf("%s: %w", w.path, os.ErrClosed)
 	}
@@ -142,14 +158,7 @@ func (w *Writer) commit() error {
 	if err := w.f.Sync(); err != nil {
 		return fmt.Errorf("%s: %w", w.path, err)
 	}
-	if err := checkOutput(w.path, w.overwrite); err != nil {
-		return err
-	}
-	if err := closeAs(w.f, w.path, w.overwrite); err != nil {
-		return err
-	}
-	w.closed = true
-	return syncFolder(filepath.Dir(w.path))
+	return nil
 }
 
 func (w *Writer) tensor(index int) (Tensor, error) {
