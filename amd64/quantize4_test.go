@@ -128,7 +128,7 @@ func TestQuantize4EveryPattern(t *testing.T) {
 		codes, scales := make([]uint8, patternBlock/2), make([]float32, 1)
 		for _, book := range q.books() {
 			f := reference.Format{Codebook: book, Block: patternBlock}
-			everyPattern(t, book, func(x []float32) { q.run(codes, scales, x, f) }, func(i int) uint8 { return f.Get(codes, i) })
+			everyPattern(t, book, codes, func(x []float32) { q.run(codes, scales, x, f) }, func(i int) uint8 { return f.Get(codes, i) })
 		}
 	})
 }
