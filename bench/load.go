@@ -89,8 +89,12 @@ func (v vectors[F]) call(f F) Call {
 	return p.run
 }
 
-// pieceElements are what a goroutine takes at a time, as in package kernels.
-const pieceElements = 32 << 10
+// pieceElements are what a goroutine takes at a time, as in package kernels, and twice as
+// many of large work.
+const (
+	pieceElements = 32 << 10
+	largeElements = 8 << 20
+)
 
 // pieces are a call in progress.
 type pieces[F any] struct {
@@ -100,8 +104,11 @@ type pieces[F any] struct {
 }
 
 func (p *pieces[F]) run(elements, threads int) {
-	align := max(p.align, 1)
-	p.n, p.size = elements, max(pieceElements/align, 1)*align
+	align, size := max(p.align, 1), pieceElements
+	if elements >= largeElements {
+		size *= 2
+	}
+	p.n, p.size = elements, max(size/align, 1)*align
 	workers.Run(threads, (elements-1)/p.size+1, p)
 }
 
