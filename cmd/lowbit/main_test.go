@@ -55,7 +55,7 @@ func TestUsage(t *testing.T) {
 		`--include: malformed pattern "["`: {"quantize", in, out, "--format", "nf4", "--include", "["},
 		`--include: "x*" matches none of`:  {"quantize", in, out, "--format", "nf4", "--include", "w", "--include", "x*"},
 		`--exclude: "x" matches none of`:   {"quantize", in, out, "--format", "nf4", "--exclude", "x"},
-		"--threads: got -1, want 1 or":     {"quantize", in, out, "--format", "nf4", "--threads=-1"},
+		"--threads: got -1, want 1 to":     {"quantize", in, out, "--format", "nf4", "--threads=-1"},
 		`--dtype must be one of`:           {"dequantize", in, out, "--dtype", "int8"},
 		"it holds no quantised tensors":    {"dequantize", in, out},
 		"missing flags: --to=bfloat16":     {"round", in, out},
@@ -68,8 +68,8 @@ func TestUsage(t *testing.T) {
 		"--cases is 0, want 1 or more":     {"verify", "--cases", "0"},
 		"--filter: error parsing":          {"bench", "--filter", "("},
 		`--filter: "none" matches none of`: {"bench", "--filter", "none"},
-		"--elements is 0, want 1 or more":  {"bench", "--elements", "0"},
-		"--threads: got -2, want 1 or":     {"bench", "--threads=-2"},
+		"--elements is 0, want 1 to":  {"bench", "--elements", "0"},
+		"--threads: got -2, want 1 to":     {"bench", "--threads=-2"},
 	} {
 		t.Run(words, func(t *testing.T) { fails(t, exitBadInput, words, args...) })
 	}
