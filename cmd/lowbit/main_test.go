@@ -68,7 +68,7 @@ func TestUsage(t *testing.T) {
 		"--cases is 0, want 1 or more":     {"verify", "--cases", "0"},
 		"--filter: error parsing":          {"bench", "--filter", "("},
 		`--filter: "none" matches none of`: {"bench", "--filter", "none"},
-		"--elements is 0, want 1 to":  {"bench", "--elements", "0"},
+		"--elements is 0, want 1 to":       {"bench", "--elements", "0"},
 		"--threads: got -2, want 1 to":     {"bench", "--threads=-2"},
 	} {
 		t.Run(words, func(t *testing.T) { fails(t, exitBadInput, words, args...) })
