@@ -17,9 +17,14 @@ func (s *errorStats) add(want, got []float32) {
 		if d != d && (x == y || x != x && y != y) {
 			d = 0
 		}
-		largest = max(largest, d)
+		if d > largest {
+			largest = d
+		}
 		sum += d
 		squares += float64(d * d)
+	}
+	if sum != sum {
+		largest = sum
 	}
 	s.n += int64(len(want))
 	s.max, s.sum, s.squares = largest, sum, squares
