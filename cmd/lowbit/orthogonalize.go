@@ -50,10 +50,8 @@ func (c *orthogonalizeCmd) plan() (*kernels.NewtonSchulzPlan, error) {
 	if err != nil {
 		return nil, badInput("--coeffs and --steps: %s", strings.TrimPrefix(err.Error(), "newton-schulz: "))
 	}
-	plan := &kernels.NewtonSchulzPlan{Safety: safety, BFloat16: bfloat16, Gram: c.Method == "gram", GramRestart: bfloat16}
-	for _, t := range triples {
-		plan.Steps = append(plan.Steps, [3]float32{float32(t[0]), float32(t[1]), float32(t[2])})
-	}
+	plan := kernels.PlanNewtonSchulz(triples, safety)
+	plan.BFloat16, plan.Gram, plan.GramRestart = bfloat16, c.Method == "gram", bfloat16
 	return plan, nil
 }
 
