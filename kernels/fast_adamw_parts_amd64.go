@@ -43,11 +43,12 @@ var adamWAVX512 = adamWParts{
 	product: amd64.ProductAVX512,
 }
 
-// adamWAVX512VBMI is for 8-bit codes; those of tables that are not the dynamic maps' are found by AVX2.
-var adamWAVX512VBMI = adamWParts{
-	reciprocal: true, elements: amd64.AdamWF32WF32GF32AVX512, optax: amd64.AdamWOptaxAVX512,
-	widen: widenAVX512, round: roundAVX512, stochastic: stochasticAVX512, join: amd64.JoinAVX512, split: amd64.SplitAVX512,
-	dequantize8: dequantizeAVX512, quantize8: quantize8AVX512,
+// adamWAVX512VBMI takes 8-bit codes too; those of tables that are not the dynamic maps' are found by AVX2.
+var adamWAVX512VBMI = adamWAVX512.with8bit(dequantizeAVX512, quantize8AVX512)
+
+func (p adamWParts) with8bit(dequantize DequantizeFunc, quantize QuantizeFunc) adamWParts {
+	p.dequantize8, p.quantize8 = dequantize, quantize
+	return p
 }
 
 func quantize8AVX512(codes []uint8, scales, x []float32, f Format) (poisoned int) {
