@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Task is work in pieces, done in any order and at the same time. Workers are numbered
@@ -19,145 +20,173 @@ func Run(threads, pieces int, task Task) {
 	c.Dismiss()
 }
 
-// Crew does tasks that follow one another closely: between them its goroutines stay awake
-// for a while, since waking up takes longer than a small task. A nil Crew is the caller
-// alone.
+// Crew does tasks that follow one another closely: the caller, who is worker 0, and helpers.
+// A helper that finds nothing to do looks on for about as long as starting another would
+// take, and so do those of a crew that was dismissed, for the next that is hired. Nobody
+// waits for one that has not begun a piece. A nil Crew is the caller alone.
 type Crew struct {
-	work  func()
-	hired atomic.Int64
-	home  sync.WaitGroup
-
-	task     Task
-	pieces   int64
-	left     atomic.Int64 // pieces that nobody has taken, or dismissed
-	done     atomic.Int64
-	finished sync.WaitGroup // the pieces
-
-	asleep atomic.Int64
-	wake   chan struct{}
+	threads atomic.Int64
+	helpers []*helper
+	main    *desk
+	desks   []*desk // of the workers, for what they share
 }
 
 const (
-	dismissed = -1
-	// patience is how often somebody looks before falling asleep, some 50 µs, and courtesy
-	// how often before others may run.
-	patience = 1 << 13
-	courtesy = 1 << 10
+	// patience is how long somebody looks in vain before leaving, and courtesy how often
+	// before others may run.
+	patience = 50 * time.Microsecond
+	courtesy = 1 << 9
 )
 
-var idle = sync.Pool{New: func() any {
-	c := &Crew{wake: make(chan struct{})}
-	c.work = c.takePieces
-	return c
-}}
+var idle = sync.Pool{New: func() any { return newCrew(runtime.GOMAXPROCS(0)) }}
 
-// Hire starts threads-1 goroutines.
+func newCrew(size int) *Crew {
+	c := &Crew{main: newDesk()}
+	for worker := range size {
+		c.desks = append(c.desks, newDesk())
+		if worker > 0 {
+			h := &helper{crew: c, worker: worker}
+			h.work = h.look
+			c.helpers = append(c.helpers, h)
+		}
+	}
+	return c
+}
+
+// Hire makes a crew of so many threads.
 func Hire(threads int) *Crew {
 	if threads <= 1 {
 		return nil
 	}
 	c := idle.Get().(*Crew)
-	c.left.Store(0)
-	c.hired.Store(0)
-	c.home.Add(threads - 1)
-	for range threads - 1 {
-		go c.work()
+	if len(c.desks) < threads {
+		c = newCrew(threads)
 	}
+	c.threads.Store(int64(threads))
 	return c
 }
 
-// Dismiss returns when the goroutines have ended.
+// Dismiss lets the crew go, when all of its work is done.
 func (c *Crew) Dismiss() {
-	if c == nil {
-		return
+	if c != nil {
+		idle.Put(c)
 	}
-	c.announce(dismissed)
-	c.home.Wait()
-	idle.Put(c)
 }
 
 // Run does every piece of a task.
 func (c *Crew) Run(pieces int, task Task) {
 	if c == nil || pieces <= 1 {
-		for piece := range pieces {
-			task.Do(0, piece)
-		}
+		alone(0, pieces, task)
 		return
 	}
-	c.task, c.pieces = task, int64(pieces)
-	c.done.Store(0)
-	c.finished.Add(pieces)
-	c.announce(c.pieces)
-	for c.take(0) > 0 {
-	}
-	for looks := 1; looks < patience && c.done.Load() < c.pieces; looks++ {
-		beCourteous(looks)
-	}
-	c.finished.Wait()
-	c.task = nil
+	c.run(c.main, 0, pieces, task)
 }
 
-// announce says how many pieces there are.
-func (c *Crew) announce(left int64) {
-	c.left.Store(left)
-	for range c.asleep.Swap(0) {
-		c.wake <- struct{}{}
+// Share does every piece of a task that is part of a worker's piece, with the help of those
+// who have no piece of their own.
+func (c *Crew) Share(worker, pieces int, task Task) {
+	if c == nil || pieces <= 1 {
+		alone(worker, pieces, task)
+		return
+	}
+	c.run(c.desks[worker], worker, pieces, task)
+}
+
+func alone(worker, pieces int, task Task) {
+	for piece := range pieces {
+		task.Do(worker, piece)
 	}
 }
 
-func (c *Crew) takePieces() {
-	defer c.home.Done()
-	worker := int(c.hired.Add(1))
-	for looks := 1; ; looks++ {
-		switch left := c.take(worker); {
-		case left == dismissed:
-			return
-		case left > 0:
-			looks = 0
-		case looks == patience:
-			c.sleep()
-			looks = 0
-		default:
-			beCourteous(looks)
+func (c *Crew) run(d *desk, worker, pieces int, task Task) {
+	threads := int(c.threads.Load())
+	d.put(task, pieces, threads)
+	c.call(min(threads, pieces) - 1)
+	for d.take(worker) {
+	}
+	d.wait(pieces)
+	d.task = nil
+}
+
+// call starts those of the first helpers who are away. The goroutine that is started last
+// stays with this processor until it pauses, or others have slept in vain: so that is one
+// which has nothing to do.
+func (c *Crew) call(helpers int) {
+	called := false
+	for _, h := range c.helpers[:helpers] {
+		if !h.here.Load() && h.here.CompareAndSwap(false, true) {
+			go h.work()
+			called = true
 		}
 	}
-}
-
-// sleep returns after an announcement, if not before: those who make one after a sleeper
-// is counted wake it, and one made before is seen here.
-func (c *Crew) sleep() {
-	c.asleep.Add(1)
-	for c.left.Load() != 0 {
-		asleep := c.asleep.Load()
-		if asleep == 0 {
-			break
-		}
-		if c.asleep.CompareAndSwap(asleep, asleep-1) {
-			return
-		}
+	if called {
+		go nothing()
 	}
-	<-c.wake
 }
 
-// take does a piece if there is one, and returns how many there were. Whoever takes one
-// finds its task: no other begins before it is done.
-func (c *Crew) take(worker int) (left int64) {
+func nothing() {}
+
+type helper struct {
+	crew   *Crew
+	worker int
+	work   func() // look
+	here   atomic.Bool
+}
+
+func (h *helper) look() {
 	for {
-		left = c.left.Load()
-		if left <= 0 {
-			return left
+		for l := (lookout{}); l.patient(); {
+			if h.help() {
+				l = lookout{}
+			}
 		}
-		if c.left.CompareAndSwap(left, left-1) {
-			c.task.Do(worker, int(c.pieces-left))
-			c.done.Add(1)
-			c.finished.Done()
-			return left
+		// Who puts a task on a desk looks for helpers afterwards, and this one for tasks.
+		h.here.Store(false)
+		if !h.wanted() || !h.here.CompareAndSwap(false, true) {
+			return
 		}
 	}
 }
 
-func beCourteous(looks int) {
-	if looks%courtesy == 0 {
-		runtime.Gosched()
+// help does a piece, if it finds one.
+func (h *helper) help() bool {
+	if h.crew.main.take(h.worker) {
+		return true
 	}
+	for _, d := range h.crew.desks[:h.crew.threads.Load()] {
+		if d.take(h.worker) {
+			return true
+		}
+	}
+	return false
+}
+
+func (h *helper) wanted() bool {
+	if h.crew.main.has(h.worker) {
+		return true
+	}
+	for _, d := range h.crew.desks {
+		if d.has(h.worker) {
+			return true
+		}
+	}
+	return false
+}
+
+// lookout is somebody who looks for something.
+type lookout struct {
+	looks int
+	since time.Time
+}
+
+// patient tells whether to look again.
+func (l *lookout) patient() bool {
+	if l.looks++; l.looks%courtesy != 0 {
+		return true
+	}
+	runtime.Gosched()
+	if l.since.IsZero() {
+		l.since = time.Now()
+	}
+	return time.Since(l.since) < patience
 }
