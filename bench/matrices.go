@@ -84,7 +84,7 @@ func newtonSchulz(gram bool) func(op *kernels.Op[kernels.NewtonSchulzFunc], coun
 			return kernels.Stack{Data: floats(count*rows*cols, false), Count: count, Rows: rows, Cols: cols, Stride: cols, Step: rows * cols}
 		}
 		work := make([]float32, kernels.NewtonSchulzWork(plan, count, rows, cols, kernels.Threads(runtime.NumCPU())))
-		dst, src := stack(), stack()
+		dst, src := []kernels.Stack{stack()}, []kernels.Stack{stack()}
 		flops := float64(count) * newtonSchulzFlops(plan, min(rows, cols), max(rows, cols))
 		return matrices[kernels.NewtonSchulzFunc]{inBF16, flops, func(orthogonalize kernels.NewtonSchulzFunc, threads int) {
 			orthogonalize(dst, src, plan, work, threads)

@@ -75,28 +75,35 @@ func (s *syrkInput) properties(t *testing.T, in *input) {
 	g.holds(t, in, c, true)
 }
 
-// properties: a stack is its matrices one by one, in place or not.
+// properties: groups are their matrices one by one, in place or not.
 func (n *newtonSchulzInput) properties(t *testing.T, in *input) {
-	work := make([]float32, n.plan.WorkSize(n.src.Rows, n.src.Cols))
-	call := func(dst, src kernels.Stack) int {
-		poisoned, err := kernels.NewtonSchulz(dst, src, &n.plan, work)
-		require.NoError(t, err)
-		return poisoned
+	var dst, src, inPlace []kernels.Stack
+	for _, g := range n.groups {
+		d, p := g.dst, g.src
+		d.Data, p.Data = placeFloats(&padded{}, d.Data), placeFloats(&padded{}, p.Data)
+		dst, src, inPlace = append(dst, d), append(src, g.src), append(inPlace, p)
 	}
-	dst, inPlace := n.dst, n.src
-	dst.Data, inPlace.Data = placeFloats(&padded{}, dst.Data), placeFloats(&padded{}, inPlace.Data)
-	poisoned := call(dst, n.src)
-	require.Equal(t, poisoned, call(inPlace, inPlace))
+	work := make([]float32, kernels.NewtonSchulzGroupsWork(&n.plan, src))
+	poisoned, err := kernels.NewtonSchulzGroups(dst, src, &n.plan, work, kernels.Threads(n.threads))
+	require.NoError(t, err)
+	again, err := kernels.NewtonSchulzGroups(inPlace, inPlace, &n.plan, work)
+	require.NoError(t, err)
+	require.Equal(t, poisoned, again)
 	alone := 0
-	for k := range n.src.Count {
-		one := kernels.Stack{Count: 1, Rows: n.src.Rows, Cols: n.src.Cols, Stride: n.src.Cols, Step: n.src.Rows * n.src.Cols}
-		one.Data = floatsOf(make([]float32, one.Step), dst.Data.BF16 != nil)
-		src := n.src
-		src.Count, src.Data = 1, n.src.Matrix(k).Data
-		alone += call(one, src)
-		sameFloats(t, widened(one.Data), widened(matrixOf(dst, k)), "alone")
-		if (dst.Data.BF16 != nil) == (inPlace.Data.BF16 != nil) {
-			sameFloats(t, widened(matrixOf(dst, k)), widened(matrixOf(inPlace, k)), "in place")
+	for i, g := range n.groups {
+		for k := range g.src.Count {
+			one := kernels.Stack{Count: 1, Rows: g.src.Rows, Cols: g.src.Cols, Stride: g.src.Cols, Step: g.src.Rows * g.src.Cols}
+			one.Data = floatsOf(make([]float32, one.Step), g.dst.Data.BF16 != nil)
+			from := g.src
+			from.Count, from.Data = 1, g.src.Matrix(k).Data
+			poisoned, err := kernels.NewtonSchulz(one, from, &n.plan, work)
+			require.NoError(t, err)
+			alone += poisoned
+			together := widened(elementsOf(dst[i].Matrix(k)))
+			sameFloats(t, widened(one.Data), together, "alone")
+			if (g.dst.Data.BF16 != nil) == (g.src.Data.BF16 != nil) {
+				sameFloats(t, together, widened(elementsOf(inPlace[i].Matrix(k))), "in place")
+			}
 		}
 	}
 	require.Equal(t, poisoned, alone)

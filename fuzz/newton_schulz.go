@@ -12,19 +12,27 @@ var newtonSchulzTrials = slices.Concat(
 	trials(decodeNewtonSchulz, kernels.OpNewtonSchulzFloat32),
 	trials(decodeNewtonSchulzBF16, kernels.OpNewtonSchulzBF16))
 
+// newtonSchulzInput is some stacks of any shapes, mostly one.
 type newtonSchulzInput struct {
-	dst, src kernels.Stack
-	inPlace  bool
+	groups   []stacksInput
 	plan     kernels.NewtonSchulzPlan
 	threads  int
 	matrices int // that the workspace is for
 }
 
+type stacksInput struct {
+	dst, src kernels.Stack
+	inPlace  bool
+	singular []singular // of the matrices, if they are known
+}
+
 func decodeNewtonSchulz(_ *kernels.Op[kernels.NewtonSchulzFunc], in *input) *newtonSchulzInput {
 	n := &newtonSchulzInput{plan: in.plan(kernels.PolynomialNames(), false)}
-	rows, cols, count := in.shape()
-	n.src = in.stack("src", rows, cols, count, in.chance(4))
-	n.stacks(in)
+	n.decode(in, func() (g stacksInput) {
+		rows, cols, count := in.shape()
+		g.src = in.stack("src", rows, cols, count, in.chance(4))
+		return g
+	})
 	return n
 }
 
@@ -33,15 +41,24 @@ func (in *input) shape() (rows, cols, count int) {
 	return pick(in, some), pick(in, some), pick(in, []int{1, 1, 1, 2, 3})
 }
 
-// stacks makes a destination for the source.
-func (n *newtonSchulzInput) stacks(in *input) {
-	n.inPlace = in.chance(4)
-	n.dst = n.src
-	if !n.inPlace {
-		n.dst = in.stack("dst", n.src.Rows, n.src.Cols, n.src.Count, in.chance(4))
-	}
+// decode makes groups of sources, with destinations.
+func (n *newtonSchulzInput) decode(in *input, source func() stacksInput) {
+	n.add(in, source())
 	n.threads, n.matrices = pick(in, []int{1, 2, 3}), pick(in, []int{1, 2, 3})
-	in.note("in place %v, %+v, %d threads, work for %d", n.inPlace, n.plan, n.threads, n.matrices)
+	in.note("%+v, %d threads, work for %d", n.plan, n.threads, n.matrices)
+	for range pick(in, []int{0, 0, 0, 1, 2, 4}) {
+		n.add(in, source())
+	}
+}
+
+func (n *newtonSchulzInput) add(in *input, g stacksInput) {
+	g.inPlace = in.chance(4)
+	g.dst = g.src
+	if !g.inPlace {
+		g.dst = in.stack("dst", g.src.Rows, g.src.Cols, g.src.Count, in.chance(4))
+	}
+	in.note("in place %v", g.inPlace)
+	n.groups = append(n.groups, g)
 }
 
 // stack has rows and matrices that may lie apart.
@@ -73,15 +90,20 @@ func (in *input) plan(names []string, bfloat16 bool) kernels.NewtonSchulzPlan {
 	return p
 }
 
-func (n *newtonSchulzInput) call(f kernels.NewtonSchulzFunc, mem memory) (dst, src kernels.Stack, poisoned int64) {
-	dst, src = n.dst, n.src
-	src.Data = placeFloats(mem, src.Data)
-	if n.inPlace {
-		dst = src
-	} else {
-		dst.Data = placeFloats(mem, dst.Data)
+func (n *newtonSchulzInput) call(f kernels.NewtonSchulzFunc, mem memory) (dst, src []kernels.Stack, poisoned int64) {
+	size := int64(0)
+	for _, g := range n.groups {
+		d, s := g.dst, g.src
+		s.Data = placeFloats(mem, s.Data)
+		if g.inPlace {
+			d = s
+		} else {
+			d.Data = placeFloats(mem, d.Data)
+		}
+		dst, src = append(dst, d), append(src, s)
+		size = max(size, n.plan.WorkSize(s.Rows, s.Cols))
 	}
-	work := make([]float32, int64(n.matrices)*n.plan.WorkSize(src.Rows, src.Cols))
+	work := make([]float32, int64(n.matrices)*size)
 	for i := range work {
 		work[i] = float32(math.NaN()) // what it holds does not matter
 	}
@@ -91,18 +113,17 @@ func (n *newtonSchulzInput) call(f kernels.NewtonSchulzFunc, mem memory) (dst, s
 
 func (n *newtonSchulzInput) run(f kernels.NewtonSchulzFunc, mem memory) (o output) {
 	dst, src, poisoned := n.call(f, mem)
-	o.floats("dst", dst.Data)
-	o.floats("src", src.Data)
+	for i := range dst {
+		o.floats("dst", dst[i].Data)
+		o.floats("src", src[i].Data)
+	}
 	o.count("poisoned matrices", poisoned)
 	return o
 }
 
 // newtonSchulzBF16Input has sources whose singular vectors are known, since results may
 // differ in all but the directions of large singular values.
-type newtonSchulzBF16Input struct {
-	newtonSchulzInput
-	matrices []singular
-}
+type newtonSchulzBF16Input struct{ newtonSchulzInput }
 
 // singular are singular vectors of a matrix and its values, none for one that is zero or
 // has a NaN.
@@ -119,16 +140,18 @@ func decodeNewtonSchulzBF16(_ *kernels.Op[kernels.NewtonSchulzFunc], in *input) 
 	if n.plan.Safety > 1 { // such tables diverge just above 1, where Gram's roundings lead
 		n.plan.Gram, n.plan.GramRestart = false, false
 	}
-	rows, cols, count := in.shape()
-	n.src = in.stack("src", rows, cols, count, in.chance(4))
-	scale := in.scale()
-	if n.plan.ParityNorm || n.plan.Eps != 0 || math.Abs(math.Log2(scale)) > 100 {
-		scale = 1
-	}
-	for k := range count {
-		n.matrices = append(n.matrices, in.fillMatrix(n.src.Matrix(k), scale))
-	}
-	n.stacks(in)
+	n.decode(in, func() (g stacksInput) {
+		rows, cols, count := in.shape()
+		g.src = in.stack("src", rows, cols, count, in.chance(4))
+		scale := in.scale()
+		if n.plan.ParityNorm || n.plan.Eps != 0 || math.Abs(math.Log2(scale)) > 100 {
+			scale = 1
+		}
+		for k := range count {
+			g.singular = append(g.singular, in.fillMatrix(g.src.Matrix(k), scale))
+		}
+		return g
+	})
 	return n
 }
 
@@ -212,29 +235,35 @@ func (n *newtonSchulzBF16Input) run(f kernels.NewtonSchulzFunc, mem memory) (o o
 	if n.plan.Gram {
 		allowed = gramBF16Bound
 	}
-	for k, s := range n.matrices {
-		name := fmt.Sprintf("matrix %d", k)
-		if s.values == nil {
-			o.floats(name, matrixOf(dst, k))
-			continue
+	for i, g := range n.groups {
+		for k, s := range g.singular {
+			o.directions(fmt.Sprintf("group %d, matrix %d", i, k), dst[i].Matrix(k), s, allowed)
 		}
-		norm := math.Sqrt(dot(s.values, s.values))
-		m, projections, bound := dst.Matrix(k), []float64{}, []float64{}
-		for i, sigma := range s.values {
-			if sigma > 1e-2*norm {
-				projections = append(projections, project(m, s.u[i], s.v[i]))
-				bound = append(bound, allowed)
-			}
+		o.floats("dst between matrices", gaps(dst[i]))
+		if !g.inPlace {
+			o.floats("src", src[i].Data)
 		}
-		o.float64s(name, projections)
-		o[len(o)-1].bound = bound
-	}
-	o.floats("dst between matrices", gaps(dst))
-	if !n.inPlace {
-		o.floats("src", src.Data)
 	}
 	o.count("poisoned matrices", poisoned)
 	return o
+}
+
+// directions are what a matrix does to the singular vectors of large singular values.
+func (o *output) directions(name string, m kernels.Matrix, s singular, allowed float64) {
+	if s.values == nil {
+		o.floats(name, elementsOf(m))
+		return
+	}
+	norm := math.Sqrt(dot(s.values, s.values))
+	projections, bound := []float64{}, []float64{}
+	for i, sigma := range s.values {
+		if sigma > 1e-2*norm {
+			projections = append(projections, project(m, s.u[i], s.v[i]))
+			bound = append(bound, allowed)
+		}
+	}
+	o.float64s(name, projections)
+	(*o)[len(*o)-1].bound = bound
 }
 
 // project is uᵀ·M·v.
@@ -247,9 +276,9 @@ func project(m kernels.Matrix, u, v []float64) (sum float64) {
 	return sum
 }
 
-// matrixOf copies the elements of matrix k.
-func matrixOf(s kernels.Stack, k int) kernels.Floats {
-	m, x := s.Matrix(k), []float32{}
+// elementsOf copies the elements of a matrix.
+func elementsOf(m kernels.Matrix) kernels.Floats {
+	x := []float32{}
 	for i := range m.Rows {
 		for j := range m.Cols {
 			x = append(x, m.Data.At(i*m.Stride+j))

@@ -264,7 +264,7 @@ func trial[F any, E experiment[F]](decode func(op *kernels.Op[F], in *input) E, 
 // plainNewtonSchulz is Newton-Schulz on bf16 matrices whose products are summed in
 // float64, without the last steps.
 func plainNewtonSchulz(left int) kernels.NewtonSchulzFunc {
-	return func(dst, src kernels.Stack, plan *kernels.NewtonSchulzPlan, _ []float32, _ int) (poisoned int) {
+	one := func(dst, src kernels.Stack, plan *kernels.NewtonSchulzPlan) (poisoned int) {
 		for k := range src.Count {
 			d, x := dst.Matrix(k), dense(src.Matrix(k), plan.ParityNorm)
 			norm := math.Sqrt(dot(x.x, x.x))
@@ -301,6 +301,12 @@ func plainNewtonSchulz(left int) kernels.NewtonSchulzFunc {
 					d.Data.F32[at] = float32(v)
 				}
 			}
+		}
+		return poisoned
+	}
+	return func(dst, src []kernels.Stack, plan *kernels.NewtonSchulzPlan, _ []float32, _ int) (poisoned int) {
+		for i := range src {
+			poisoned += one(dst[i], src[i], plan)
 		}
 		return poisoned
 	}

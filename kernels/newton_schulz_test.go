@@ -32,7 +32,7 @@ func requireSameStacks(t *testing.T, impl kernels.NewtonSchulzFunc, plan *kernel
 	work := testmem.New[float32](t, int(plan.WorkSize(src.Rows, src.Cols))*3)
 	run := func(f kernels.NewtonSchulzFunc, dst, src kernels.Stack, matrices int) int {
 		w := work.AtEnd(int(plan.WorkSize(src.Rows, src.Cols)) * matrices)
-		poisoned := f(dst, src, plan, w, threads)
+		poisoned := f([]kernels.Stack{dst}, []kernels.Stack{src}, plan, w, threads)
 		work.Check()
 		return poisoned
 	}

@@ -2,7 +2,6 @@ package strips
 
 import (
 	"math"
-	"sync"
 	"sync/atomic"
 
 	"github.com/lowbit-go/lowbit/bf16"
@@ -10,64 +9,10 @@ import (
 	"github.com/lowbit-go/lowbit/kernels/reference"
 )
 
-// NewtonSchulz is reference.NewtonSchulz on several threads, which take a matrix each if
-// work is large enough for as many, and else share the products of one.
-func (e *Kernels) NewtonSchulz(dst, src reference.Stack, plan *reference.NewtonSchulzPlan, work []float32, threads int) (poisoned int) {
-	size := int(plan.WorkSize(src.Rows, src.Cols))
-	atOnce := min(threads, src.Count, len(work)/size)
-	if atOnce > threads/2 {
-		threads = 1
-	} else {
-		atOnce = 1
-		short := min(src.Rows, src.Cols)
-		threads = worthwhile(threads, short, short, max(src.Rows, src.Cols))
-	}
-	crew := workers.Hire(threads)
-	s := idleStacks.Get().(*stack)
-	s.dst, s.src = dst, src
-	s.poisoned.Store(0)
-	for len(s.matrices) < atOnce {
-		s.matrices = append(s.matrices, new(matrix))
-	}
-	for i, m := range s.matrices[:atOnce] {
-		m.prepare(e, plan, src.Rows, src.Cols, work[i*size:][:size], threads)
-		m.crew = crew
-	}
-	workers.Run(atOnce, src.Count, s)
-	crew.Dismiss()
-	for _, m := range s.matrices {
-		m.iteration = iteration{} // the pool keeps nobody's matrices alive
-	}
-	s.dst, s.src = reference.Stack{}, reference.Stack{}
-	poisoned = int(s.poisoned.Load())
-	idleStacks.Put(s)
-	return poisoned
-}
-
-// stack is a task whose pieces are matrices.
-type stack struct {
-	dst, src reference.Stack
-	matrices []*matrix // one a worker
-	poisoned atomic.Int64
-}
-
-var idleStacks = sync.Pool{New: func() any { return new(stack) }}
-
-// Do orthogonalises one matrix.
-func (s *stack) Do(worker, piece int) {
-	dst, src := s.dst.Matrix(piece), s.src.Matrix(piece)
-	raceRead(src)
-	raceWrite(dst)
-	if !s.matrices[worker].orthogonalize(dst, src) {
-		fill(dst, float32(math.NaN()))
-		s.poisoned.Add(1)
-	}
-}
-
-// matrix is one that is being worked on, and memory for that.
+// matrix is one that is being worked on, with memory for that. Its worker is not the same
+// for all of them.
 type matrix struct {
 	iteration
-	rooms  []float32 // two blocks a worker
 	sums   [16]float64
 	broken atomic.Bool // an element of the result is not finite
 }
@@ -75,9 +20,7 @@ type matrix struct {
 // iteration has X, which has rows <= cols, and the squares of its steps in strips. Sizes
 // are those without the strips' padding, height and length those with it.
 type iteration struct {
-	*Kernels
-	plan           *reference.NewtonSchulzPlan
-	threads        int
+	*call
 	tall           bool // X is the transpose of the matrices
 	rows, cols     int
 	height, length int
@@ -88,26 +31,47 @@ type iteration struct {
 	first, second, divisor float32
 	step                   step
 	tiling                 tiling
-	crew                   *workers.Crew
+	worker                 int
+	threads                int // that are worth sharing a product
 }
 
-func (m *matrix) prepare(e *Kernels, plan *reference.NewtonSchulzPlan, rows, cols int, work []float32, threads int) {
-	m.iteration = iteration{Kernels: e, plan: plan, threads: threads, tall: rows > cols, rows: min(rows, cols), cols: max(rows, cols)}
-	m.height, m.length = e.strips(m.rows)*e.Width, e.strips(m.cols)*e.Width
+func (m *matrix) prepare(c *call, worker, rows, cols int, work []float32) {
+	m.iteration = iteration{call: c, worker: worker, tall: rows > cols, rows: min(rows, cols), cols: max(rows, cols)}
+	m.height, m.length = c.strips(m.rows)*c.Width, c.strips(m.cols)*c.Width
+	m.threads = 1
+	if products(rows, cols) >= splitWork {
+		m.threads = worthwhile(c.threads, m.rows, m.rows, m.cols)
+	}
 	a := arena{aligned(work)}
 	for _, x := range []*[]float32{&m.x, &m.y, &m.xt} {
 		*x = a.take(m.height * m.length)
 	}
 	squares := 2
-	if plan.UsesGram(rows, cols) {
+	if c.plan.UsesGram(rows, cols) {
 		squares = 4
 	}
 	for i := range m.squares[:squares] {
 		m.squares[i] = a.take(m.height * m.height)
 	}
-	if need := 2*threads*e.Width*e.Width + slack; len(m.rooms) < need {
-		m.rooms = aligned(make([]float32, need))
+}
+
+// share does the pieces of a task, with the help of others if there are some who have none.
+func (m *matrix) share(pieces int, task workers.Task) {
+	if m.sharing() > 1 {
+		m.crew.Share(m.worker, pieces, task)
+		return
 	}
+	for piece := range pieces {
+		task.Do(m.worker, piece)
+	}
+}
+
+// sharing is how many threads products are divided for.
+func (m *matrix) sharing() int {
+	if m.threads == 1 || !m.helped() {
+		return 1
+	}
+	return m.threads
 }
 
 // orthogonalize reports whether the matrix, its norm and the result are finite.
@@ -123,14 +87,14 @@ func (m *matrix) orthogonalize(dst, src reference.Matrix) bool {
 	}
 	m.first, m.second, m.divisor = m.plan.Scaling(norm)
 	panels := m.strips(m.rows)
-	m.crew.Run(panels, (*loading)(m))
+	m.share(panels, (*loading)(m))
 	if m.plan.UsesGram(src.Rows, src.Cols) {
 		m.iterateGram()
 	} else {
 		m.iterate()
 	}
 	m.broken.Store(false)
-	m.crew.Run(panels, (*storing)(m))
+	m.share(panels, (*storing)(m))
 	return !m.broken.Load()
 }
 
@@ -162,12 +126,6 @@ func (m *matrix) sumOfSquares(x []float32) (total float64) {
 	return total
 }
 
-// room is a block of memory that a worker has.
-func (m *matrix) room(worker, number int) []float32 {
-	size := m.Width * m.Width
-	return m.rooms[(2*worker+number)*size:][:size]
-}
-
 // at is where in strips of so many rows a block is, and blockSize how long.
 func (e *Kernels) at(strip, row, rows int) int { return (strip*rows + row) / e.unit() * e.Width }
 
@@ -177,7 +135,7 @@ func (e *Kernels) blockSize() int { return e.Width * e.Width / e.unit() }
 type loading matrix
 
 func (m *loading) Do(worker, piece int) {
-	room := (*matrix)(m).room(worker, 0)
+	room := m.room(worker, 0)
 	for strip := range m.strips(m.cols) {
 		row, col := piece*m.Width, strip*m.Width
 		to, transposed := &m.x[m.at(strip, row, m.height)], &m.xt[m.at(piece, col, m.length)]
@@ -201,12 +159,12 @@ func (m *storing) Do(worker, piece int) {
 		block := m.x[m.at(strip, row, m.height):][:m.blockSize()]
 		if m.tall {
 			row, col = col, row
-			room := (*matrix)(m).room(worker, 0)
+			room := m.room(worker, 0)
 			m.TransposeStrip(&room[0], m.Width, &block[0], m.Width)
 			block = room
 		}
 		if m.Paired {
-			room := (*matrix)(m).room(worker, 1)
+			room := m.room(worker, 1)
 			m.UnpackRows(m.layers(m.Width), &room[0], m.Width, &block[0], m.Width)
 			block = room
 		}
