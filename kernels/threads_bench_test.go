@@ -33,6 +33,33 @@ func BenchmarkThreads(b *testing.B) {
 			}
 		}
 	}
+	// 126 matrices of sides from 16 to 192, and the same in a call each.
+	var shapes [][2]int
+	for i := range 126 {
+		sides := []int{16, 24, 32, 48, 64, 96, 128, 144, 192}
+		shapes = append(shapes, [2]int{sides[i%9], sides[(i/2)%7]})
+	}
+	mixed := func(plan *kernels.NewtonSchulzPlan, together bool) func() func(kernels.Threads) error {
+		return func() func(kernels.Threads) error {
+			var src, dst []kernels.Stack
+			for _, shape := range shapes {
+				src, dst = append(src, stackOf(1, shape[0], shape[1], 0)), append(dst, stackOf(1, shape[0], shape[1], 0))
+			}
+			work := make([]float32, kernels.NewtonSchulzGroupsWork(plan, src, 2))
+			return func(threads kernels.Threads) error {
+				if together {
+					_, err := kernels.NewtonSchulzGroups(dst, src, plan, work, threads)
+					return err
+				}
+				for i := range src {
+					if _, err := kernels.NewtonSchulz(dst[i], src[i], plan, work, threads); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+		}
+	}
 	for _, load := range []struct {
 		name    string
 		prepare func() func(kernels.Threads) error
@@ -51,6 +78,9 @@ func BenchmarkThreads(b *testing.B) {
 		{"newton_schulz/1024", newtonSchulz(plan, 1, 1024, 1024)},
 		{"newton_schulz/64x128x128", newtonSchulz(plan, 64, 128, 128)},
 		{"newton_schulz/3x256x256", newtonSchulz(plan, 3, 256, 256)},
+		{"newton_schulz/126-mixed", mixed(plan, true)},
+		{"newton_schulz/126-mixed-separately", mixed(plan, false)},
+		{"newton_schulz_bfloat16/126-mixed", mixed(&narrow, true)},
 		{"newton_schulz_bfloat16/128", newtonSchulz(&narrow, 1, 128, 128)},
 		{"newton_schulz_bfloat16/512", newtonSchulz(&narrow, 1, 512, 512)},
 	} {

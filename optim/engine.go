@@ -25,10 +25,14 @@ type engine interface {
 
 // cpu is the engine of the kernels in main memory.
 type cpu struct {
-	work   []float32 // of a batch of matrices: their directions and Newton-Schulz's workspace
-	saved  []float32 // with adaptive, a matrix's direction before
 	pieces []muonPiece
 	batch  []*muonPiece
+	work   []float32 // of a batch: directions, and the rest for Newton-Schulz
+	saved  []float32 // with adaptive, the directions before
+
+	directions, rest []float32
+	stacks           []kernels.Stack // of directions, one a piece
+	part             muonPart
 
 	calls kernels.AdamWCalls
 	added []addedParam

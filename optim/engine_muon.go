@@ -2,7 +2,9 @@ package optim
 
 import (
 	"math"
+	"runtime"
 
+	"github.com/lowbit-go/lowbit/internal/workers"
 	"github.com/lowbit-go/lowbit/kernels"
 )
 
@@ -12,10 +14,11 @@ type muonPiece struct {
 	s       *muonStep
 	tensors kernels.MuonTensors
 	taken   bool // into a batch
+	err     error
 }
 
 // batchElements occupy every worker.
-const batchElements = 1 << 20
+func batchElements() int { return max(1<<20, runtime.GOMAXPROCS(0)<<18) }
 
 // muon leaves a stack of matrices for finish, in pieces of a batch or less.
 func (e *cpu) muon(p *parameter, s *muonStep) (c kernels.Counts, skipped bool, err error) {
@@ -39,7 +42,7 @@ func (p *parameter) muonPiece() int {
 	if m := p.moments.m; m.Quantized() {
 		size *= int64(m.Format.Block) / gcd(size, int64(m.Format.Block))
 	}
-	return int(min(size*max(1, batchElements/size), int64(p.n)))
+	return int(min(size*max(1, int64(batchElements())/size), int64(p.n)))
 }
 
 func gcd(a, b int64) int64 {
@@ -49,7 +52,7 @@ func gcd(a, b int64) int64 {
 	return a
 }
 
-// finishMuon steps the pieces, those of matrices of one shape together.
+// finishMuon steps the pieces, those of a batch together.
 func (e *cpu) finishMuon() (c kernels.Counts, skipped int64, err error) {
 	for i := range e.pieces {
 		if e.pieces[i].taken {
@@ -74,10 +77,10 @@ func (e *cpu) finishMuon() (c kernels.Counts, skipped int64, err error) {
 // takeBatch collects pieces from the first on.
 func (e *cpu) takeBatch(first int) {
 	e.batch = e.batch[:0]
-	shape, n := e.pieces[first].p.matrix(), 0
-	for i := first; i < len(e.pieces) && n < batchElements; i++ {
+	n, most := 0, batchElements()
+	for i := first; i < len(e.pieces) && n < most; i++ {
 		piece := &e.pieces[i]
-		if piece.taken || piece.p.matrix() != shape || n > 0 && n+piece.tensors.Weights.Len() > batchElements {
+		if piece.taken || n > 0 && n+piece.tensors.Weights.Len() > most {
 			continue
 		}
 		piece.taken = true
@@ -86,50 +89,110 @@ func (e *cpu) takeBatch(first int) {
 	}
 }
 
-// matrix is the shape of each matrix.
-func (p *parameter) matrix() matrixShape { return matrixShape{1, p.shape.rows, p.shape.cols} }
-
 // muonBatch stores nothing before the orthogonalised directions are known to be finite, or
 // their going on is wanted.
 func (e *cpu) muonBatch(c *kernels.Counts) error {
-	n := 0
-	for _, piece := range e.batch {
-		n += piece.tensors.Weights.Len()
+	e.allocateBatch()
+	if err := e.each(muonDirection); err != nil {
+		return err
 	}
-	shape, plan := e.batch[0].p.matrix(), &e.batch[0].s.plan
-	size := shape.rows * shape.cols
-	need := int64(n) + kernels.NewtonSchulzWork(plan, n/size, shape.rows, shape.cols)
-	if int64(len(e.work)) < need {
-		e.work = make([]float32, need)
-	}
-	updates := e.work[:n:n]
-	for lo, i := 0, 0; i < len(e.batch); i++ {
-		piece := e.batch[i]
-		hi := lo + piece.tensors.Weights.Len()
-		piece.tensors.Update = updates[lo:hi:hi]
-		if err := kernels.MuonDirection(piece.tensors.Update, &piece.tensors, &piece.s.MuonScalars); err != nil {
-			return err
-		}
-		lo = hi
-	}
-	poisoned, err := e.orthogonalize(updates, shape, e.batch[0].s, e.work[n:])
+	poisoned, err := e.orthogonalize()
 	if err != nil {
 		return err
 	}
-	c.NonFinite += int64(poisoned) * int64(size)
+	if poisoned == 0 {
+		return e.each(muonUpdate)
+	}
 	for _, piece := range e.batch {
-		if poisoned == 0 || !piece.s.skipNonFinite {
-			err = kernels.MuonUpdate(&piece.tensors, &piece.s.MuonScalars)
-		} else {
-			before := c.SkippedElements
-			err = updateFinite(&piece.tensors, size, &piece.s.MuonScalars, c)
-			piece.p.skipped += c.SkippedElements - before
-		}
-		if err != nil {
+		if err := piece.updatePoisoned(c); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// allocateBatch gives each piece memory for its direction, and leaves the rest of the
+// workspace.
+func (e *cpu) allocateBatch() {
+	n := 0
+	e.stacks = e.stacks[:0]
+	for _, piece := range e.batch {
+		e.stacks = append(e.stacks, piece.stack())
+		n += piece.tensors.Weights.Len()
+	}
+	need := int64(n) + kernels.NewtonSchulzGroupsWork(&e.batch[0].s.plan, e.stacks)
+	if int64(len(e.work)) < need {
+		e.work = make([]float32, need)
+	}
+	e.directions, e.rest = e.work[:n], e.work[n:]
+	lo := 0
+	for i, piece := range e.batch {
+		hi := lo + piece.tensors.Weights.Len()
+		piece.tensors.Update = e.work[lo:hi:hi]
+		e.stacks[i].Data = kernels.Float32s(piece.tensors.Update)
+		lo = hi
+	}
+}
+
+// stack is the shape of the matrices.
+func (m *muonPiece) stack() kernels.Stack {
+	rows, cols := m.p.shape.rows, m.p.shape.cols
+	return kernels.Stack{Count: m.tensors.Weights.Len() / (rows * cols), Rows: rows, Cols: cols, Stride: cols, Step: rows * cols}
+}
+
+// muonPart is a part of a step that is done for each piece.
+type muonPart func(m *muonPiece, threads kernels.Threads) error
+
+func muonDirection(m *muonPiece, threads kernels.Threads) error {
+	return kernels.MuonDirection(m.tensors.Update, &m.tensors, &m.s.MuonScalars, threads)
+}
+
+func muonUpdate(m *muonPiece, threads kernels.Threads) error {
+	return kernels.MuonUpdate(&m.tensors, &m.s.MuonScalars, threads)
+}
+
+// each does a part: goroutines take small pieces as they are, and share large ones.
+func (e *cpu) each(part muonPart) error {
+	e.part = part
+	workers.Run(runtime.GOMAXPROCS(0), len(e.batch), (*smallPieces)(e))
+	for _, piece := range e.batch {
+		if piece.large() {
+			piece.err = part(piece, 0)
+		}
+		if piece.err != nil {
+			return piece.err
+		}
+	}
+	return nil
+}
+
+// large pieces have elements for several goroutines.
+func (m *muonPiece) large() bool { return m.tensors.Weights.Len() > 64<<10 }
+
+type smallPieces cpu
+
+// Do does a part of one piece.
+func (e *smallPieces) Do(_, piece int) {
+	if m := e.batch[piece]; !m.large() {
+		m.err = e.part(m, 1)
+	}
+}
+
+// updatePoisoned updates what is not.
+func (m *muonPiece) updatePoisoned(c *kernels.Counts) error {
+	size := m.p.shape.rows * m.p.shape.cols
+	for lo := 0; lo < len(m.tensors.Update); lo += size {
+		if m.tensors.Update[lo] != m.tensors.Update[lo] {
+			c.NonFinite += int64(size)
+		}
+	}
+	if !m.s.skipNonFinite {
+		return kernels.MuonUpdate(&m.tensors, &m.s.MuonScalars)
+	}
+	before := c.SkippedElements
+	err := updateFinite(&m.tensors, size, &m.s.MuonScalars, c)
+	m.p.skipped += c.SkippedElements - before
+	return err
 }
 
 // updateFinite leaves poisoned matrices alone, which are NaN throughout, with all that
@@ -167,36 +230,33 @@ func updateFinite(t *kernels.MuonTensors, size int, s *kernels.MuonScalars, c *k
 	return update(n)
 }
 
-func (e *cpu) orthogonalize(update []float32, shape matrixShape, s *muonStep, work []float32) (poisoned int, err error) {
-	size := shape.rows * shape.cols
-	stack := func(x []float32) kernels.Stack {
-		return kernels.Stack{Data: kernels.Float32s(x), Count: len(x) / size, Rows: shape.rows, Cols: shape.cols, Stride: shape.cols, Step: size}
+// orthogonalize sets directions to their polar factors, with adaptive times their products
+// with them.
+func (e *cpu) orthogonalize() (poisoned int, err error) {
+	step := e.batch[0].s
+	if step.adaptive {
+		e.saved = append(e.saved[:0], e.directions...)
 	}
-	if !s.adaptive {
-		all := stack(update)
-		return kernels.NewtonSchulz(all, all, &s.plan, work)
+	poisoned, err = kernels.NewtonSchulzGroups(e.stacks, e.stacks, &step.plan, e.rest)
+	if err != nil || !step.adaptive {
+		return poisoned, err
 	}
-	if len(e.saved) < size {
-		e.saved = make([]float32, size)
-	}
-	direction := e.saved[:size]
-	for lo := 0; lo < len(update); lo += size {
-		x := update[lo : lo+size]
-		copy(direction, x)
-		bad, err := kernels.NewtonSchulz(stack(x), stack(x), &s.plan, work)
-		if err != nil {
-			return 0, err
+	poisoned, before := 0, e.saved
+	for _, s := range e.stacks {
+		for lo := 0; lo < s.Data.Len(); lo += s.Step {
+			x := s.Data.Slice(lo, lo+s.Step)
+			dual, err := kernels.Dot(before[:s.Step], x.F32)
+			if err != nil {
+				return 0, err
+			}
+			before = before[s.Step:]
+			factor := float32(dual)
+			if factor-factor != 0 {
+				factor = float32(math.NaN())
+				poisoned++
+			}
+			kernels.Scale(x, factor)
 		}
-		dual, err := kernels.Dot(direction, x)
-		if err != nil {
-			return 0, err
-		}
-		factor := float32(dual)
-		if factor-factor != 0 {
-			factor, bad = float32(math.NaN()), 1
-		}
-		poisoned += bad
-		kernels.Scale(kernels.Float32s(x), factor)
 	}
 	return poisoned, nil
 }
