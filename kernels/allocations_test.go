@@ -20,12 +20,15 @@ func TestMatrixProductsAllocateNothing(t *testing.T) {
 		}
 		a, b, c := m(1), m(2), m(3)
 		stack := stackOf(3, n, n, 0)
+		groups := []kernels.Stack{stackOf(2, n, 2*n, 0), stackOf(3, n, n, 0), stackOf(1, 1, n, 0)}
 		plan := newtonSchulzPlans["standard"]
-		work := make([]float32, kernels.NewtonSchulzWork(&plan, 3, n, n))
+		work := make([]float32, kernels.NewtonSchulzGroupsWork(&plan, groups))
 		for name, call := range map[string]func(){
 			"gemm":          func() { _ = kernels.Gemm(c, a, false, b, false, 1, 0) },
 			"syrk":          func() { _ = kernels.Syrk(c, a, 1, 0) },
 			"newton-schulz": func() { _, _ = kernels.NewtonSchulz(stack, stack, &plan, work) },
+			"groups":        func() { _, _ = kernels.NewtonSchulzGroups(groups, groups, &plan, work) },
+			"size":          func() { kernels.NewtonSchulzGroupsWork(&plan, groups) },
 		} {
 			require.Zerof(t, testing.AllocsPerRun(5, call), "%s of %dx%d", name, n, n)
 		}
