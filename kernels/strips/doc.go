@@ -65,8 +65,8 @@ const (
 	groupBytes = 1 << 19
 	// threadPieces is how many pieces a thread should find.
 	threadPieces = 4
-	// threadWork is the number of multiply-adds, some 10 µs, that are worth a goroutine.
-	threadWork = 1 << 19
+	// threadWork is the number of multiply-adds, some 20 µs, that are worth a goroutine.
+	threadWork = 1 << 21
 	cacheLine  = 64
 )
 

@@ -15,6 +15,9 @@ import (
 // faster than one.
 const splitWork = 1 << 22
 
+// productsAStep is about how many products a step is: two of them symmetric, which cost half.
+const productsAStep = 2
+
 // NewtonSchulz is reference.NewtonSchulz of several stacks on several threads. Each takes a
 // matrix of its own, the largest first, and helps others with theirs when none is left.
 // Those that work does not have room for as many of come before, one after the other.
@@ -100,7 +103,7 @@ func (c *call) useful(threads int) int {
 	for _, g := range c.groups {
 		s := &c.src[g.stack]
 		one := products(s.Rows, s.Cols)
-		total += one * float64(s.Count)
+		total += float64(s.Count) * one * productsAStep * float64(len(c.plan.Steps))
 		most += s.Count
 		if one >= splitWork {
 			most = threads
