@@ -89,6 +89,31 @@ func ExamplePlanNewtonSchulz() {
 	// [0.00 1.00 -1.00 0.00 1.00 0.00 0.00 -1.00], not finite: 0
 }
 
+// The matrices of a model in one call: threads share them by their sizes.
+func ExampleNewtonSchulzGroups() {
+	triples, safety, err := kernels.Polynomials("deepseek-v4", nil, false)
+	if err != nil {
+		panic(err)
+	}
+	plan := kernels.PlanNewtonSchulz(triples, safety)
+	groups := []kernels.Stack{
+		{Data: kernels.Float32s([]float32{3, 0, 0, 0.5, 0, 2, 2, 0}), Count: 2, Rows: 2, Cols: 2, Stride: 2, Step: 4},
+		{Data: kernels.Float32s([]float32{0, 0, -7}), Count: 1, Rows: 1, Cols: 3, Stride: 3},
+		{Data: kernels.Float32s([]float32{0, 0, 4, 0, 0, 1}), Count: 1, Rows: 3, Cols: 2, Stride: 2},
+	}
+	work := make([]float32, kernels.NewtonSchulzGroupsWork(plan, groups)) // once, for all steps
+	if _, err := kernels.NewtonSchulzGroups(groups, groups, plan, work); err != nil {
+		panic(err)
+	}
+	for _, g := range groups {
+		fmt.Printf("%d of %dx%d: %.2f\n", g.Count, g.Rows, g.Cols, g.Data.F32)
+	}
+	// Output:
+	// 2 of 2x2: [1.00 0.00 0.00 1.00 0.00 1.00 1.00 0.00]
+	// 1 of 1x3: [0.00 0.00 -1.00]
+	// 1 of 3x2: [0.00 0.00 1.00 0.00 0.00 1.00]
+}
+
 // Two steps of one parameter with 8-bit moments: the moments are kept, and each step has
 // scalars of its own.
 func ExampleAdamW_codes() {

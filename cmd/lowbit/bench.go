@@ -26,9 +26,13 @@ a loop that only moves the same bytes, in as many streams of reads and writes; w
 multiply-adds that the processor can do at most with the same instructions. Both are measured side by side with the
 operation, and the best of many tries counts.
 
-Example:
+The parts of a step of Muon are muon_direction, the momentum, then newton_schulz and muon_update; 64 matrices of 128x128
+have 1048576 elements.
+
+Examples:
 
     lowbit bench --filter '^(quantize|adamw_8bit)/' --threads 1
+    lowbit bench --filter '^(muon_.*/float32_float32$|newton_schulz_float32)' --elements 1048576
 `
 }
 
