@@ -49,6 +49,7 @@ func (n *newtonSchulzInput) decode(in *input, source func() stacksInput) {
 	for range pick(in, []int{0, 0, 0, 1, 2, 4}) {
 		n.add(in, source())
 	}
+	in.feature("several_groups", len(n.groups) > 1)
 }
 
 func (n *newtonSchulzInput) add(in *input, g stacksInput) {
