@@ -39,7 +39,7 @@ func (m *matrix) prepare(c *call, worker, rows, cols int, work []float32) {
 	m.iteration = iteration{call: c, worker: worker, tall: rows > cols, rows: min(rows, cols), cols: max(rows, cols)}
 	m.height, m.length = c.strips(m.rows)*c.Width, c.strips(m.cols)*c.Width
 	m.threads = 1
-	if products(rows, cols) >= splitWork {
+	if c.largestProduct(rows, cols) >= splitWork {
 		m.threads = worthwhile(c.threads, m.rows, m.rows, m.cols)
 	}
 	a := arena{aligned(work)}

@@ -92,9 +92,11 @@ func (c *call) sort() (total int) {
 	return total
 }
 
-// products is the number of multiply-adds of the largest product of a matrix.
-func products(rows, cols int) float64 {
-	return float64(min(rows, cols)) * float64(rows) * float64(cols)
+// largestProduct is the number of multiply-adds of the largest product of a matrix, zeros of
+// the strips included.
+func (e *Kernels) largestProduct(rows, cols int) float64 {
+	short, long := float64(e.strips(min(rows, cols))*e.Width), float64(e.strips(max(rows, cols))*e.Width)
+	return short * short * long
 }
 
 // useful limits the threads to those that there is work for.
@@ -102,7 +104,7 @@ func (c *call) useful(threads int) int {
 	total, most := 0., 0
 	for _, g := range c.groups {
 		s := &c.src[g.stack]
-		one := products(s.Rows, s.Cols)
+		one := c.largestProduct(s.Rows, s.Cols)
 		total += float64(s.Count) * one * productsAStep * float64(len(c.plan.Steps))
 		most += s.Count
 		if one >= splitWork {
