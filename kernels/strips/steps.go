@@ -143,7 +143,7 @@ func (m *stepping) block(worker, panel, strip int, next rows) {
 	d := p.d[at : at+m.blockSize()]
 	c := chains{
 		rows: width, layers: m.layers(p.depth), a: p.a[m.at(panel, 0, p.pitch):], b: p.b[m.at(strip, 0, p.pitch):],
-		acc: m.room(worker, 0), diagonal: p.symmetric && panel == strip, next: next,
+		acc: (*matrix)(m).room(worker, 0), diagonal: p.symmetric && panel == strip, next: next,
 	}
 	r := result{d: &d[0], dStride: width, cStride: width, alpha: p.alpha, beta: p.beta}
 	if p.beta != 0 {
@@ -158,7 +158,7 @@ func (m *stepping) block(worker, panel, strip int, next rows) {
 	m.extend(&c, &r)
 	switch {
 	case c.diagonal:
-		room := m.room(worker, 0)
+		room := (*matrix)(m).room(worker, 0)
 		m.TransposeStrip(&room[0], width, &d[0], width)
 		m.copyLower(d, room)
 	case p.symmetric:
