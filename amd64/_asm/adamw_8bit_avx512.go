@@ -47,6 +47,7 @@ type block8 struct {
 	weights, gradients format
 	bfloats            bfloats512
 	scales             [2]vec
+	coded              int    // moments
 	largest            [2]vec // of the lanes of new moments
 	zero, probed       vec    // probed becomes NaN where a new weight is not finite
 	order              vec    // of codes
@@ -66,7 +67,7 @@ func (g *generator) adamW8bit512(weights, gradients format) {
 	var encoders []decadeEncoder512
 	g.blocks(g.length("w"), func(left gp) {
 		g.MOVQ(left, length)
-		b := block8{adamW512: g.adamW512(), weights: weights, gradients: gradients, bfloats: bfloats512{halves: halves{g: g}}}
+		b := block8{adamW512: g.adamW512(), weights: weights, gradients: gradients, bfloats: bfloats512{halves: halves{g: g}}, coded: 2}
 		if weights == bfloat16s || gradients == bfloat16s {
 			b.bfloats = g.bfloats512(true)
 		}
@@ -323,11 +324,11 @@ func (b *block8) fast(x values, of part, nesterov bool) {
 			}
 		}
 		b.g.VFMADD231PS(b.zero, x.w[j], b.probed)
-		const largerMagnitude = 0xb
-		b.g.VRANGEPS(operand.Imm(largerMagnitude), x.m[j], b.largest[0], b.largest[0])
-		b.g.VRANGEPS(operand.Imm(largerMagnitude), x.v[j], b.largest[1], b.largest[1])
-		b.g.VMOVUPS(x.m[j], x.place(1, j))
-		b.g.VMOVUPS(x.v[j], x.place(2, j))
+		for i, z := range []vec{x.m[j], x.v[j]}[:b.coded] {
+			const largerMagnitude = 0xb
+			b.g.VRANGEPS(operand.Imm(largerMagnitude), z, b.largest[i], b.largest[i])
+			b.g.VMOVUPS(z, x.place(i+1, j))
+		}
 	}
 	if b.weights == bfloat16s {
 		b.bfloats.store(x.w, at(x.scratch, 32*x.first))
@@ -348,7 +349,7 @@ func (b *block8) careful(x values, of part, found gp) {
 		b.g.KMOVW(bad, count.As32())
 		b.g.POPCNTQ(count, count)
 		b.g.ADDQ(count, found)
-		for i, z := range []vec{x.m[j], x.v[j]} {
+		for i, z := range []vec{x.m[j], x.v[j]}[:b.coded] {
 			b.g.VMOVUPS(z, x.place(i+1, j))
 			b.g.VPANDD_Z(magnitude, z, of.lanes[x.first+j], z)
 			b.g.VPMAXUD(z, b.largest[i], b.largest[i])
