@@ -40,10 +40,10 @@ type adamW4bitStep func(at *adamWMemory, t *AdamWTensors, s *AdamWScalars, work 
 type (
 	nibblesStep[W, G number] func(w []W, g []G, mCodes, vCodes []uint8, mScales, vScales []float32, block int,
 		tables *[160]uint32, mDivisor, vDivisor float32, s *[11]float32,
-		nesterov, skip, highFirst bool, scratch *[6192]float32, counts *[3]int64)
+		nesterov, skip, highFirst bool, scratch *[7216]float32, counts *[3]int64)
 	factoredStep[W, G number] func(w []W, g []G, mCodes []uint8, v, mScales []float32, block int,
 		tables *[160]uint32, mDivisor float32, s *[11]float32,
-		nesterov, skip, highFirst bool, scratch *[6192]float32, counts *[3]int64)
+		nesterov, skip, highFirst bool, scratch *[7216]float32, counts *[3]int64)
 )
 
 func (step adamW4bitStep) one(t *AdamWTensors, s *AdamWScalars) Counts {
@@ -70,7 +70,7 @@ func (step adamW4bitStep) many(t *AdamWTensors, calls []adamWCall, s *AdamWScala
 
 func (step adamW4bitStep) fuses(t *AdamWTensors, s *AdamWScalars) bool {
 	m, v := &t.M.Format, &t.V.Format
-	return adamWAVX512.takes(s) && plainAdamW(t, s) && m.Block <= adamWLargestBlock && m.Codebook == codebook.DE4() &&
+	return adamWAVX512.takes(s) && plainAdamW(t, s) && m.Block <= adamWLargestBlock/2 && m.Codebook == codebook.DE4() &&
 		(t.V.Factored() || v.Codebook == codebook.Linear4() && v.Nibble == m.Nibble)
 }
 
@@ -82,7 +82,7 @@ func (step nibblesStep[W, G]) run(at *adamWMemory, t *AdamWTensors, s *AdamWScal
 	mScales, vScales := unsafe.Slice((*float32)(at.mScales), scales), unsafe.Slice((*float32)(at.vScales), scales)
 	touchCodes(w, g, mCodes, vCodes, mScales, vScales)
 	step(w, g, mCodes, vCodes, mScales, vScales, m.Block, nibbleTables(), m.ScaleDivisor(), v.ScaleDivisor(),
-		adamWScalars(s), s.Nesterov, s.SkipNonFinite, m.Nibble == codebook.HighFirst, &work.numbers, &work.counts)
+		adamWScalars(s), s.Nesterov, s.SkipNonFinite, m.Nibble == codebook.HighFirst, &work.nibbles, &work.counts)
 }
 
 // run makes second moments of the factors a part at a time.
@@ -98,7 +98,7 @@ func (step factoredStep[W, G]) run(at *adamWMemory, t *AdamWTensors, s *AdamWSca
 		values := work.v[:hi-lo]
 		adamWAVX512.multiplyFactors(values, &t.V, t.First+int64(lo))
 		step(w[lo:hi], g[lo:hi], mCodes[lo/2:], values, mScales[lo/m.Block:], m.Block, nibbleTables(), m.ScaleDivisor(),
-			adamWScalars(s), s.Nesterov, s.SkipNonFinite, m.Nibble == codebook.HighFirst, &work.numbers, &work.counts)
+			adamWScalars(s), s.Nesterov, s.SkipNonFinite, m.Nibble == codebook.HighFirst, &work.nibbles, &work.counts)
 	}
 }
 

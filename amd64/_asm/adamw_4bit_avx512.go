@@ -11,9 +11,9 @@ func adamW4bitAVX512(g *generator) {
 	for _, pair := range pairs {
 		weights, gradients := pair[0], pair[1]
 		name := fmt.Sprintf("AdamW4bitW%sG%sAVX512", weights.name, gradients.name)
-		g.function(name, fmt.Sprintf("(w []%s, g []%s, mCodes, vCodes []uint8, mScales, vScales []float32, block int, tables *[160]uint32, mDivisor, vDivisor float32, s *[11]float32, nesterov, skip, highFirst bool, scratch *[6192]float32, counts *[3]int64)", weights.goType, gradients.goType), fmt.Sprintf(`
+		g.function(name, fmt.Sprintf("(w []%s, g []%s, mCodes, vCodes []uint8, mScales, vScales []float32, block int, tables *[160]uint32, mDivisor, vDivisor float32, s *[11]float32, nesterov, skip, highFirst bool, scratch *[7216]float32, counts *[3]int64)", weights.goType, gradients.goType), fmt.Sprintf(`
 %s is a step of AdamW on %s weights and %s gradients
-with moments in blocks of up to 2048 codes of codebook.DE4() and codebook.Linear4(), whose
+with moments in blocks of up to 1024 codes of codebook.DE4() and codebook.Linear4(), whose
 tables are kernels' nibbleTables. A block that is not the last has an even length. The
 scalars are the first fields of reference.AdamWScalars, and RootCorrection2 and its
 reciprocal are normal numbers. It adds to the counts the elements that are not finite and,
@@ -32,7 +32,7 @@ elements takes about 100 µs.
 		g.adamW4bit512(weights, gradients, false)
 
 		vector, name := name, fmt.Sprintf("AdamW4bitFactoredW%sG%sAVX512", weights.name, gradients.name)
-		g.function(name, fmt.Sprintf("(w []%s, g []%s, mCodes []uint8, v, mScales []float32, block int, tables *[160]uint32, mDivisor float32, s *[11]float32, nesterov, skip, highFirst bool, scratch *[6192]float32, counts *[3]int64)", weights.goType, gradients.goType), fmt.Sprintf(`
+		g.function(name, fmt.Sprintf("(w []%s, g []%s, mCodes []uint8, v, mScales []float32, block int, tables *[160]uint32, mDivisor float32, s *[11]float32, nesterov, skip, highFirst bool, scratch *[7216]float32, counts *[3]int64)", weights.goType, gradients.goType), fmt.Sprintf(`
 %s is %s with new second moments
 instead of codes of old ones.`, name, vector))
 		g.adamW4bit512(weights, gradients, true)
@@ -65,6 +65,7 @@ type block4 struct {
 	tables [2]vec // of values, times the scale
 	shifts vec
 	upper  mask
+	of     mem // its scratch
 }
 
 const (
@@ -78,69 +79,174 @@ const (
 	mostScale4  = 0x1p100
 )
 
+// adamW4bit512 steps a block into scratch and then codes the block before it, while whose
+// moments the divisions of the new one are under way. It keeps its pointers in the arguments'
+// memory between the passes.
 func (g *generator) adamW4bit512(weights, gradients format, factored bool) {
-	length := g.AllocLocal(8)
+	moments := []string{"m", "v"}
+	if factored {
+		moments = moments[:1]
+	}
 	base := func(slice string) mem { return g.resolve(g.Param(slice).Base()) }
 	reload := func(m mem) gp {
 		r := g.GP64()
 		g.MOVQ(m, r)
 		return r
 	}
-	moments := []string{"m", "v"}
-	if factored {
-		moments = moments[:1]
+	length, kept := g.AllocLocal(8), g.AllocLocal(8) // kept is 0 of a block that is left as it was
+	scratch := g.AllocLocal(8)                       // of the block; the one before has the other half
+	before := stepped4{length: g.AllocLocal(8)}
+	for range moments {
+		before.codes, before.scales = append(before.codes, g.AllocLocal(8)), append(before.scales, g.AllocLocal(8))
 	}
+	g.MOVQ(operand.U32(0), before.length)
+	g.MOVQ(reload(g.resolve(g.Param("scratch"))), scratch)
+	reciprocal := g.AllocLocal(64)
+	g.VMOVUPS(g.adamW512().reciprocal2, reciprocal)
+	end, tables := reload(g.resolve(g.Param("scratch"))), g.number("tables")
+	for i := range 2 {
+		z := g.ZMM()
+		g.VMOVUPS(at(tables, mCodesBelow+64*i), z)
+		g.VMOVUPS(z, at(end, scratchEnd4+codesBelow+64*i))
+	}
+
 	var outOfLine []func()
+	otherScratch := func() gp {
+		other := reload(g.resolve(g.Param("scratch")))
+		g.SHLQ(operand.Imm(1), other)
+		g.ADDQ(operand.U32(scratchHalf), other)
+		g.SUBQ(scratch, other)
+		return other
+	}
+	codesBefore := func() (codes []gp) {
+		for i := range moments {
+			codes = append(codes, reload(before.codes[i]))
+		}
+		return codes
+	}
+	bound := func(e *encoder4) {
+		for i, moment := range moments {
+			scale := g.ZMM()
+			g.VBROADCASTSS(at(reload(before.scales[i]), 0), scale)
+			e.prepare(moment, scale)
+		}
+	}
+	ifUnusual := func(to string) {
+		for i := range moments {
+			bits := g.GP32()
+			g.MOVL(at(reload(before.scales[i]), 0), bits)
+			g.SUBL(operand.U32(math.Float32bits(leastScale4)), bits)
+			g.CMPL(bits, operand.U32(math.Float32bits(mostScale4)-math.Float32bits(leastScale4)))
+			g.JAE(operand.LabelRef(to))
+		}
+	}
+	encode := func() {
+		none, unusual, coded := g.label("none"), g.label("unusual"), g.label("coded")
+		g.CMPQ(before.length, operand.Imm(0))
+		g.JE(operand.LabelRef(none))
+		e := g.encoder4(moments)
+		e.at = reload(g.resolve(g.Param("scratch")))
+		g.advance(e.at, scratchEnd4)
+		ifUnusual(unusual)
+		bound(e)
+		e.groups(codesBefore(), otherScratch(), reload(before.length), nil)
+		g.Label(coded)
+		g.MOVQ(operand.U32(0), before.length)
+		g.Label(none)
+		outOfLine = append(outOfLine, func() {
+			g.Label(unusual)
+			var adjust []func(vec)
+			for i, moment := range moments {
+				adjust = append(adjust, e.unusual(moment, reload(before.scales[i])))
+			}
+			e.groups(codesBefore(), otherScratch(), reload(before.length), adjust)
+			g.JMP(operand.LabelRef(coded))
+		})
+	}
 	g.blocks(g.length("w"), func(left gp) {
 		g.MOVQ(left, length)
-		b := block4{block8: block8{adamW512: g.adamW512(), weights: weights, gradients: gradients, bfloats: bfloats512{halves: halves{g: g}}, coded: len(moments)}}
-		b.factored = factored
+		g.MOVQ(left, kept)
+		apart, begun := g.label("apart"), g.label("begun")
+		g.CMPQ(before.length, left)
+		g.JNE(operand.LabelRef(apart))
+		g.TESTQ(operand.U32(63), left)
+		g.JNZ(operand.LabelRef(apart))
+		ifUnusual(apart)
+		g.Label(begun)
+		outOfLine = append(outOfLine, func() {
+			g.Label(apart)
+			encode()
+			g.JMP(operand.LabelRef(begun))
+		})
+		b := block4{block8: block8{weights: weights, gradients: gradients, bfloats: bfloats512{halves: halves{g: g}}, coded: len(moments)}, of: scratch}
+		b.adamW512 = adamW512{g: g, from: g.number("s"), reciprocal2: g.ZMM(), factored: factored}
+		g.VMOVUPS(reciprocal, b.reciprocal2)
+		inRegisters := []int{rootCorrection2, stepSize, epsilon, beta1, oneMinusBeta1, gradScale, beta2, oneMinusBeta2, decay}
+		if weights == bfloat16s || gradients == bfloat16s {
+			inRegisters = inRegisters[:4]
+		}
+		for _, i := range inRegisters {
+			b.scalars[i] = g.ZMM()
+			g.VBROADCASTSS(b.scalar(i), b.scalars[i])
+		}
 		if weights == bfloat16s || gradients == bfloat16s {
 			b.bfloats = g.bfloats512(true)
 		}
 		b.prepare(moments)
-		plain, updated := g.label("plain"), g.label("updated")
-		g.CMPB(g.resolve(g.Param("nesterov")), operand.Imm(0))
-		g.JE(operand.LabelRef(plain))
-		b.pass(b.pointers(), reload(length), func(x values, of part) { b.fast(x, of, true) })
+		updated := g.label("updated")
+		pass := func(pass func(update func(values, part))) {
+			plain := g.label("plain")
+			g.CMPB(g.resolve(g.Param("nesterov")), operand.Imm(0))
+			g.JE(operand.LabelRef(plain))
+			pass(func(x values, of part) { b.fast(x, of, true) })
+			g.JMP(operand.LabelRef(updated))
+			g.Label(plain)
+			pass(func(x values, of part) { b.fast(x, of, false) })
+		}
+		alone := g.label("alone")
+		g.CMPQ(before.length, operand.Imm(0))
+		g.JE(operand.LabelRef(alone))
+		e := g.encoder4(moments)
+		e.at = reload(g.resolve(g.Param("scratch")))
+		g.advance(e.at, scratchEnd4)
+		bound(e)
+		pass(func(update func(values, part)) {
+			codes, scratch := codesBefore(), otherScratch()
+			from, n := b.pointers(), reload(length)
+			b.loop(from, n, func(i int, x values, of part) {
+				update(x, of)
+				if i < len(moments) {
+					e.group(i, codes[i], scratch)
+				}
+			}, func() {
+				g.advance(scratch, 256)
+				for _, p := range codes {
+					g.advance(p, 32)
+				}
+			})
+		})
 		g.JMP(operand.LabelRef(updated))
-		g.Label(plain)
-		b.pass(b.pointers(), reload(length), func(x values, of part) { b.fast(x, of, false) })
+		g.Label(alone)
+		pass(func(update func(values, part)) { b.pass(b.pointers(), reload(length), update) })
 		g.Label(updated)
 
 		bad, keep, next, notFinite := g.label("bad"), g.label("keep"), g.label("next"), g.unordered(b.probed)
 		g.KORTESTW(notFinite, notFinite)
 		g.JNZ(operand.LabelRef(bad))
 		g.Label(keep)
-		unusual := g.label("unusual")
-		e := g.encoder4(moments)
-		for i, moment := range moments {
-			largest := g.largestLane512(b.largest[i])
-			outOfLine = append(outOfLine, e.store(moment, largest))
+		for i, largest := range b.largestLanes() {
+			outOfLine = append(outOfLine, g.storeScale4(moments[i], largest))
 		}
-		for _, moment := range moments {
-			bits := g.GP32()
-			g.MOVL(at(reload(base(moment+"Scales")), 0), bits)
-			g.SUBL(operand.U32(math.Float32bits(leastScale4)), bits)
-			g.CMPL(bits, operand.U32(math.Float32bits(mostScale4)-math.Float32bits(leastScale4)))
-			g.JAE(operand.LabelRef(unusual))
-		}
-		b.storeWeights(reload(base("w")), reload(g.resolve(g.Param("scratch"))), reload(length))
-		encode := func(adjust func(moment string, x vec)) {
-			codes := make([]gp, len(moments))
-			for i, moment := range moments {
-				codes[i] = reload(base(moment + "Codes"))
-			}
-			e.groups(codes, reload(g.resolve(g.Param("scratch"))), reload(length), adjust)
-		}
-		for _, moment := range moments {
-			scale := g.ZMM()
-			g.VBROADCASTSS(at(reload(base(moment+"Scales")), 0), scale)
-			e.prepare(moment, scale)
-		}
-		encode(func(string, vec) {})
+		b.storeWeights(reload(base("w")), reload(scratch), reload(length))
 		g.Label(next)
-		moved := reload(length)
+		moved := reload(kept)
+		g.MOVQ(moved, before.length)
+		for i, moment := range moments {
+			g.MOVQ(reload(base(moment+"Codes")), before.codes[i])
+			g.MOVQ(reload(base(moment+"Scales")), before.scales[i])
+		}
+		g.MOVQ(otherScratch(), scratch)
+		moved = reload(length)
 		for i, slice := range []string{"w", "g"} {
 			bytes := g.GP64()
 			g.IMUL3Q(operand.Imm(uint64([]format{weights, gradients}[i].bytes)), moved, bytes)
@@ -158,15 +264,6 @@ func (g *generator) adamW4bit512(weights, gradients format, factored bool) {
 		}
 
 		outOfLine = append(outOfLine, func() {
-			g.Label(unusual)
-			b.storeWeights(reload(base("w")), reload(g.resolve(g.Param("scratch"))), reload(length))
-			adjust := map[string]func(vec){}
-			for _, moment := range moments {
-				adjust[moment] = e.unusual(moment, reload(base(moment+"Scales")))
-			}
-			encode(func(moment string, x vec) { adjust[moment](x) })
-			g.JMP(operand.LabelRef(next))
-		}, func() {
 			g.Label(bad)
 			counts, found := reload(g.resolve(g.Param("counts"))), g.GP64()
 			g.XORL(found.As32(), found.As32())
@@ -191,12 +288,73 @@ func (g *generator) adamW4bit512(weights, gradients format, factored bool) {
 			g.JE(operand.LabelRef(keep))
 			g.ADDQ(reload(length), at(counts, 8))
 			g.INCQ(at(counts, 16))
+			g.MOVQ(operand.U32(0), kept)
 			g.JMP(operand.LabelRef(next))
 		})
 	})
+	encode()
 	g.end()
-	for _, emit := range outOfLine {
-		emit()
+	g.besides(&outOfLine)
+}
+
+// stepped4 is the place of what is known of a block that is to be coded: its length, 0 where
+// there is none, and where its codes and scales are.
+type stepped4 struct {
+	length        mem
+	codes, scales []mem
+}
+
+// The scratch holds three arrays of a block, and those of the one before. Usual blocks of all
+// have other places in a page of 4096 bytes, or loads would wait for the stores of others.
+const (
+	scratchArray4 = 4 * (1024 + 160)
+	scratchHalf   = 3 * scratchArray4
+)
+
+// largestLanes are the largest lanes of both moments, or of the first, in lane 0.
+func (b *block4) largestLanes() []vec {
+	if b.coded == 1 {
+		return []vec{b.g.largestLane512(b.largest[0])}
+	}
+	halves, other := b.g.ZMM(), b.g.ZMM()
+	const lowerHalves, upperHalves = 0x44, 0xee
+	b.g.VSHUFI64X2(operand.Imm(lowerHalves), b.largest[1], b.largest[0], halves)
+	b.g.VSHUFI64X2(operand.Imm(upperHalves), b.largest[1], b.largest[0], other)
+	b.g.VPMAXUD(other, halves, halves)
+	b.g.VPERMQ(operand.Imm(0x4e), halves, other)
+	b.g.VPMAXUD(other, halves, halves)
+	for _, order := range []uint64{0x4e, 0xb1} {
+		b.g.VPSHUFD(operand.Imm(order), halves, other)
+		b.g.VPMAXUD(other, halves, halves)
+	}
+	second := b.g.YMM()
+	b.g.VEXTRACTI64X4(operand.Imm(1), halves, second)
+	return []vec{halves.AsX().(vec), second.AsX().(vec)}
+}
+
+// storeScale4 makes and stores a moment's scale, as scaleBlock does.
+func (g *generator) storeScale4(moment string, largest vec) (outOfLine func()) {
+	bits, scales, divisor := g.GP32(), g.pointer(moment+"Scales"), g.resolve(g.Param(moment+"Divisor"))
+	divide, known := g.label("divide"), g.label("scale")
+	g.VMOVD(largest, bits)
+	g.CMPL(divisor, operand.U32(math.Float32bits(1)))
+	g.JNE(operand.LabelRef(divide))
+	g.CMPL(bits, operand.U32(0x7f800000))
+	g.JAE(operand.LabelRef(divide))
+	g.Label(known)
+	g.MOVL(bits, at(scales, 0))
+	return func() {
+		g.Label(divide)
+		quotient := g.XMM()
+		g.VDIVSS(divisor, largest, quotient)
+		g.VMOVD(quotient, bits)
+		g.CMPL(bits, operand.U32(0x7f800000))
+		g.JB(operand.LabelRef(known))
+		g.VMOVD(largest, bits)
+		g.CMPL(bits, operand.U32(0x7f800000))
+		g.JB(operand.LabelRef(known))
+		g.MOVL(operand.U32(0x7fc00000), bits)
+		g.JMP(operand.LabelRef(known))
 	}
 }
 
@@ -223,14 +381,15 @@ func (b *block4) prepare(moments []string) {
 
 // pointers4 are those of a pass over a block.
 type pointers4 struct {
-	w, g     stream
-	codes    []gp
-	v        gp // in place of codes
-	scratch4 gp
+	w, g    stream
+	codes   []gp
+	v       gp // in place of codes
+	scratch gp
 }
 
 func (b *block4) pointers() pointers4 {
-	p := pointers4{w: stream{b.weights, b.g.pointer("w")}, g: stream{b.gradients, b.g.pointer("g")}, codes: []gp{b.g.pointer("mCodes")}, scratch4: b.g.number("scratch")}
+	p := pointers4{w: stream{b.weights, b.g.pointer("w")}, g: stream{b.gradients, b.g.pointer("g")}, codes: []gp{b.g.pointer("mCodes")}, scratch: b.g.GP64()}
+	b.g.MOVQ(b.of, p.scratch)
 	if b.factored {
 		p.v = b.g.pointer("v")
 	} else {
@@ -243,29 +402,39 @@ func (b *block4) pointers() pointers4 {
 func (b *block4) advance(p pointers4) {
 	b.g.advance(p.w.p, 64*b.weights.bytes)
 	b.g.advance(p.g.p, 64*b.gradients.bytes)
-	b.g.advance(p.scratch4, 64*4)
+	b.g.advance(p.scratch, 64*4)
 	if b.factored {
 		b.g.advance(p.v, 64*4)
 	}
 }
 
-// pass makes new values of n elements, 64 at a time.
-func (b *block4) pass(p pointers4, n gp, update func(values, part)) {
+// loop makes new values of 64 elements of n at a time.
+func (b *block4) loop(p pointers4, n gp, update func(i int, x values, of part), advance func()) {
 	b.g.loop(n, 64, func() {
 		for _, s := range []stream{p.w, p.g} {
 			for offset := 0; offset < 64*s.bytes; offset += 64 {
-				b.g.PREFETCHT0(at(s.p, prefetch8bit*s.bytes+offset))
+				b.g.PREFETCHT0(at(s.p, 2*prefetch8bit*s.bytes+offset))
 			}
 		}
 		for _, codes := range p.codes {
-			b.g.PREFETCHT0(at(codes, prefetch8bit/2))
+			b.g.PREFETCHT0(at(codes, prefetch8bit))
 		}
-		b.group(p, nil, update)
+		pair := 0
+		b.group(p, nil, func(x values, of part) {
+			update(pair, x, of)
+			pair++
+		})
 		b.advance(p)
 		for _, codes := range p.codes {
 			b.g.advance(codes, 32)
 		}
+		advance()
 	})
+}
+
+// pass makes new values of n elements.
+func (b *block4) pass(p pointers4, n gp, update func(values, part)) {
+	b.loop(p, n, func(_ int, x values, of part) { update(x, of) }, func() {})
 	done := operand.LabelRef(b.g.label("done"))
 	b.g.TESTQ(n, n)
 	b.g.JZ(done)
@@ -295,7 +464,7 @@ func (b *block4) group(p pointers4, n gp, update func(values, part)) {
 				b.g.SHRQ(operand.Imm(lanes512), bits)
 			}
 		}
-		x := values{scratch: p.scratch4, first: i, w: b.load(p.w, i, of), g: b.load(p.g, i, of)}
+		x := values{scratch: p.scratch, apart: scratchArray4, first: i, w: b.load(p.w, i, of), g: b.load(p.g, i, of)}
 		for j := range 2 {
 			x.m[j] = b.decode(codes[0], i+j, b.tables[0])
 			if b.factored {
@@ -327,76 +496,57 @@ func (b *block4) raise(x values) {
 	}
 }
 
-// encoder4 codes both moments of a block.
+// encoder4 codes both moments of a block. What it needs is in memory, since a step goes on
+// meanwhile that needs most registers.
 type encoder4 struct {
-	nibbles512 // whose order of codes in bytes it shares
-	moments    []string
-	tables     gp
-	m          struct {
-		factor        vec
-		bounds, below [2]vec
-	}
-	v struct{ factor, bounds vec }
+	nibbles512
+	moments []string
+	at      gp  // the end of the scratch
+	turned  mem // 32 where codes of neighbours are the other way round in a byte, or else 0
 }
+
+// Places at the end of the scratch: of each moment the bounds of its cells and what numbers
+// are multiplied by to find them, and the codes below bounds of the first moment.
+const (
+	mBounds     = 0
+	vBounds     = 128
+	mFactor     = 192
+	vFactor     = 256
+	codesBelow  = 320
+	scratchEnd4 = 2 * scratchHalf
+)
 
 func (g *generator) encoder4(moments []string) *encoder4 {
-	e := &encoder4{nibbles512: nibbles512{g: g, turn: g.turnedBytes(), order: g.ZMM(), swap: g.ZMM()}, moments: moments, tables: g.number("tables")}
-	g.VMOVDQU32(g.data("lanes", 0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15), e.order)
-	high := g.GP32()
-	g.MOVBLZX(g.resolve(g.Param("highFirst")), high)
-	g.SHLL(operand.Imm(5), high)
-	g.VPBROADCASTQ(high.As64(), e.swap)
-	e.m.factor, e.v.factor, e.v.bounds = g.ZMM(), g.ZMM(), g.ZMM()
-	for i := range 2 {
-		e.m.bounds[i], e.m.below[i] = g.ZMM(), g.ZMM()
-		g.VMOVDQU32(at(e.tables, mCodesBelow+64*i), e.m.below[i])
-	}
+	e := &encoder4{nibbles512: nibbles512{g: g}, moments: moments, turned: g.AllocLocal(8)}
+	high := g.GP64()
+	g.MOVBLZX(g.resolve(g.Param("highFirst")), high.As32())
+	g.SHLQ(operand.Imm(5), high)
+	g.MOVQ(high, e.turned)
 	return e
-}
-
-// store makes and stores a moment's scale, which is that of nibbles512.
-func (e *encoder4) store(moment string, largest vec) (outOfLine func()) {
-	g := e.g
-	bits, quotient, scales := g.GP32(), g.XMM(), g.pointer(moment+"Scales")
-	tooLarge, known := g.label("large"), g.label("scale")
-	g.VDIVSS(g.resolve(g.Param(moment+"Divisor")), largest, quotient)
-	g.VMOVD(quotient, bits)
-	g.CMPL(bits, operand.U32(0x7f800000))
-	g.JAE(operand.LabelRef(tooLarge))
-	g.Label(known)
-	g.MOVL(bits, at(scales, 0))
-	return func() {
-		g.Label(tooLarge)
-		g.VMOVD(largest, bits)
-		g.CMPL(bits, operand.U32(0x7f800000))
-		g.JB(operand.LabelRef(known))
-		g.MOVL(operand.U32(0x7fc00000), bits)
-		g.JMP(operand.LabelRef(known))
-	}
 }
 
 // prepare makes bounds of a moment's scale; an estimate of its reciprocal is enough for cells.
 func (e *encoder4) prepare(moment string, scale vec) {
 	e.scale = scale
-	reciprocal := func(times float32, factor vec) {
+	tables := e.g.number("tables")
+	prepare := func(times float32, factors, thresholds, halfSteps, bounds, count int) {
+		factor := e.g.ZMM()
 		e.g.VRCP14SS(scale.AsX(), scale.AsX(), factor.AsX())
 		e.g.VMULSS(e.g.data("word", math.Float32bits(times)), factor.AsX(), factor.AsX())
 		e.g.VBROADCASTSS(factor.AsX(), factor)
+		e.g.VMOVUPS(factor, at(e.at, factors))
+		for i := range count {
+			t, b := e.g.ZMM(), e.g.ZMM()
+			e.g.VMULPS(at(tables, halfSteps+64*i), scale, b)
+			e.g.VMOVUPS(at(tables, thresholds+64*i), t)
+			e.g.VFMADD231PS_RD_SAE(scale, t, b)
+			e.g.VMOVUPS(b, at(e.at, bounds+64*i))
+		}
 	}
-	bound := func(thresholds, halfSteps int, bounds vec) {
-		t := e.g.ZMM()
-		e.g.VMULPS(at(e.tables, halfSteps), scale, bounds)
-		e.g.VMOVUPS(at(e.tables, thresholds), t)
-		e.g.VFMADD231PS_RD_SAE(scale, t, bounds)
-	}
-	if moment == "v" {
-		reciprocal(vCellFactor, e.v.factor)
-		bound(vThresholds, vHalfSteps, e.v.bounds)
-		return
-	}
-	reciprocal(mCellFactor, e.m.factor)
-	for i := range 2 {
-		bound(mThresholds+64*i, mHalfSteps+64*i, e.m.bounds[i])
+	if moment == "m" {
+		prepare(mCellFactor, mFactor, mThresholds, mHalfSteps, mBounds, 2)
+	} else {
+		prepare(vCellFactor, vFactor, vThresholds, vHalfSteps, vBounds, 1)
 	}
 }
 
@@ -438,26 +588,20 @@ func (e *encoder4) unusual(moment string, scales gp) (adjust func(vec)) {
 }
 
 // groups codes n numbers of each moment. The unused half of a last byte gets the code of zero.
-func (e *encoder4) groups(codes []gp, scratch, n gp, adjust func(moment string, x vec)) {
+func (e *encoder4) groups(codes []gp, scratch, n gp, adjust []func(x vec)) {
 	g := e.g
 	group := func(lanes []mask, store func(i int, pairs vec)) {
-		for i, moment := range e.moments {
-			var index [4]vec
-			for j := range index {
-				x, place := g.ZMM(), at(scratch, (i+1)*scratchArray+64*j)
+		for i := range e.moments {
+			store(i, e.pairsOf(i, scratch, func(x vec, j int, from mem) {
 				if lanes == nil {
-					g.VMOVUPS(place, x)
+					g.VMOVUPS(from, x)
 				} else {
-					g.VMOVUPS_Z(place, lanes[j], x)
+					g.VMOVUPS_Z(from, lanes[j], x)
 				}
-				adjust(moment, x)
-				if moment == "m" {
-					index[j] = e.first(x)
-				} else {
-					index[j] = e.second(x)
+				if adjust != nil {
+					adjust[i](x)
 				}
-			}
-			store(i, e.pairs(e.joined(index)))
+			}))
 		}
 	}
 	g.loop(n, 64, func() {
@@ -479,35 +623,79 @@ func (e *encoder4) groups(codes []gp, scratch, n gp, adjust func(moment string, 
 	g.Label(string(none))
 }
 
+// group codes 64 numbers of moment i.
+func (e *encoder4) group(i int, codes, scratch gp) {
+	pairs := e.pairsOf(i, scratch, func(x vec, _ int, from mem) { e.g.VMOVUPS(from, x) })
+	e.g.VMOVDQU64(pairs.AsY(), at(codes, 0))
+}
+
+// pairsOf are the codes of 64 numbers of moment i, which load loads.
+func (e *encoder4) pairsOf(i int, scratch gp, load func(x vec, register int, from mem)) vec {
+	var index [4]vec
+	for j := range index {
+		x := e.g.ZMM()
+		load(x, j, at(scratch, (i+1)*scratchArray4+64*j))
+		if e.moments[i] == "m" {
+			index[j] = e.first(x)
+		} else {
+			index[j] = e.second(x)
+		}
+	}
+	return e.inOrder(e.joined(index))
+}
+
 // first gives the codes of first moments, second those of second ones, in the low bytes of
 // lanes that hold 1.5*2^23 otherwise.
 func (e *encoder4) first(x vec) vec {
 	g := e.g
 	cell, sign, bound := g.ZMM(), g.ZMM(), g.ZMM()
-	g.VMULPS(e.m.factor, x, cell)
+	g.VMULPS(at(e.at, mFactor), x, cell)
 	g.VFMADD213PS_BCST(g.data("word", math.Float32bits(mCellOffset)), cell, cell)
 	g.VPSRLD(operand.Imm(23), cell, cell)
 	g.VPSRLD(operand.Imm(27), x, sign)
 	const thirdSelectsSecond = 0xd8
 	g.VPTERNLOGD_BCST(operand.U8(thirdSelectsSecond), g.data("word", 16), sign, cell)
+	positive, codes := g.ZMM(), g.ZMM()
+	g.VMOVUPS(at(e.at, mBounds), positive)
 	g.VMOVAPS(cell, bound)
-	g.VPERMI2PS(e.m.bounds[1], e.m.bounds[0], bound)
-	g.VPERMI2D(e.m.below[1], e.m.below[0], cell)
-	return e.next(cell, e.above(x, bound))
+	g.VPERMI2PS(at(e.at, mBounds+64), positive, bound)
+	above := e.above(x, bound)
+	g.VMOVDQU32(at(e.at, codesBelow), codes)
+	g.VPERMI2D(at(e.at, codesBelow+64), codes, cell)
+	return e.next(cell, above)
 }
 
 func (e *encoder4) second(x vec) vec {
 	g := e.g
 	cell, bound := g.ZMM(), g.ZMM()
+	g.VMOVUPS(at(e.at, vFactor), bound)
 	g.VPBROADCASTD(g.data("word", vCellMagic), cell)
-	g.VFMADD231PS_RD_SAE(e.v.factor, x, cell)
-	g.VPERMPS(e.v.bounds, cell, bound)
+	g.VFMADD231PS_RD_SAE(bound, x, cell)
+	g.VPERMPS(at(e.at, vBounds), cell, bound)
 	return e.next(cell, e.above(x, bound))
 }
 
 func (e *encoder4) next(code vec, above mask) vec {
 	e.g.VPADDD_BCST(e.g.data("word", 1), code, above, code)
 	return code
+}
+
+// inOrder is nibbles512's pairs.
+func (e *encoder4) inOrder(y vec) vec {
+	g := e.g
+	shifted, order := g.ZMM(), g.ZMM()
+	g.VPRORVQ_BCST(e.turned, y, y)
+	g.VPSRLQ(operand.Imm(28), y, shifted)
+	g.VPORQ(shifted, y, y)
+	g.VPMOVQD(y, y.AsY())
+	g.VMOVDQU32(g.data("lanes", 0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15), order)
+	var turn []uint32
+	for range 4 {
+		turn = append(turn, 0x0c080400, 0x0d090501, 0x0e0a0602, 0x0f0b0703)
+	}
+	g.VPSHUFB(g.data("turned", turn...), y, y)
+	g.VPERMD(y, order, y)
+	return y
 }
 
 // joined puts the codes of register i into byte i of each lane.

@@ -206,6 +206,7 @@ const prefetch8bit = 512
 type values struct {
 	w, g, m, v pair512
 	scratch    gp
+	apart      int // bytes from one array of the scratch to the next
 	first      int // of the four registers of a group
 }
 
@@ -226,7 +227,7 @@ func (b *block8) group(p pointers8, n gp, update func(values, part)) {
 				b.g.SHRQ(operand.Imm(lanes512), bits)
 			}
 		}
-		x := values{scratch: p.scratch, first: i, w: b.load(p.w, i, of), g: b.load(p.g, i, of)}
+		x := values{scratch: p.scratch, apart: scratchArray, first: i, w: b.load(p.w, i, of), g: b.load(p.g, i, of)}
 		for j := range 2 {
 			x.m[j], x.v[j] = b.g.ZMM(), b.g.ZMM()
 			b.g.VMULPS(x.place(1, j), b.scales[0], x.m[j])
@@ -238,7 +239,7 @@ func (b *block8) group(p pointers8, n gp, update func(values, part)) {
 
 // place is that of a register in an array of the scratch.
 func (x values) place(array, i int) mem {
-	return at(x.scratch, array*scratchArray+64*(x.first+i))
+	return at(x.scratch, array*x.apart+64*(x.first+i))
 }
 
 func (b *block8) load(s stream, first int, of part) pair512 {
