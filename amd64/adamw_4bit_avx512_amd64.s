@@ -6,24 +6,23 @@
 
 // func AdamW4bitWF32GF32AVX512(w []float32, g []float32, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, tables *[160]uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, POPCNT
-TEXT ·AdamW4bitWF32GF32AVX512(SB), $536-200
-	MOVQ         $0x00000000, 24(SP)
-	MOVQ         scratch+184(FP), AX
-	MOVQ         AX, 16(SP)
-	MOVQ         s+168(FP), AX
-	VBROADCASTSS 24(AX), Z1
-	VBROADCASTSS word_3f800000<>+0(SB), Z0
-	VDIVPS       Z1, Z0, Z0
-	VMOVUPS      Z0, 64(SP)
-	MOVQ         scratch+184(FP), AX
-	MOVQ         tables+152(FP), CX
-	VMOVUPS      384(CX), Z0
-	VMOVUPS      Z0, 28736(AX)
-	VMOVUPS      448(CX), Z0
-	VMOVUPS      Z0, 28800(AX)
-	MOVQ         w_len+8(FP), AX
-	TESTQ        AX, AX
-	JZ           finished2
+TEXT ·AdamW4bitWF32GF32AVX512(SB), $480-200
+	MOVQ    $0x00000000, 24(SP)
+	MOVQ    scratch+184(FP), AX
+	MOVQ    AX, 16(SP)
+	VMOVSS  word_3f800000<>+0(SB), X0
+	MOVQ    s+168(FP), AX
+	VDIVSS  24(AX), X0, X0
+	VMOVSS  X0, 64(SP)
+	MOVQ    scratch+184(FP), AX
+	MOVQ    tables+152(FP), CX
+	VMOVUPS 384(CX), Z0
+	VMOVUPS Z0, 28736(AX)
+	VMOVUPS 448(CX), Z0
+	VMOVUPS Z0, 28800(AX)
+	MOVQ    w_len+8(FP), AX
+	TESTQ   AX, AX
+	JZ      finished2
 
 block1:
 	MOVQ    block+144(FP), CX
@@ -49,8 +48,8 @@ block1:
 
 begun4:
 	MOVQ               s+168(FP), CX
-	VMOVUPS            64(SP), Z0
-	VBROADCASTSS       24(CX), Z1
+	VBROADCASTSS       64(SP), Z0
+	VBROADCASTSS       24(CX), Z5
 	VBROADCASTSS       32(CX), Z6
 	VBROADCASTSS       28(CX), Z7
 	VBROADCASTSS       8(CX), Z8
@@ -80,7 +79,7 @@ begun4:
 	JE                 alone6
 	MOVBLZX            highFirst+178(FP), DX
 	SHLQ               $0x05, DX
-	MOVQ               DX, 128(SP)
+	MOVQ               DX, 72(SP)
 	MOVQ               scratch+184(FP), DX
 	ADDQ               $0x00006f00, DX
 	MOVQ               40(SP), BX
@@ -178,7 +177,7 @@ loop8:
 	VADDPS             Z30, Z28, Z28
 	VSQRTPS            Z28, Z31
 	VMULPS             Z0, Z29, Z30
-	VFNMADD231PS       Z1, Z30, Z29
+	VFNMADD231PS       Z5, Z30, Z29
 	VFMADD231PS        Z0, Z29, Z30
 	VADDPS             Z7, Z30, Z30
 	VMULPS.BCST        36(CX), Z25, Z29
@@ -187,7 +186,7 @@ loop8:
 	VMULPS             Z6, Z29, Z23
 	VDIVPS             Z30, Z23, Z23
 	VMULPS             Z0, Z31, Z29
-	VFNMADD231PS       Z1, Z29, Z31
+	VFNMADD231PS       Z5, Z29, Z31
 	VFMADD231PS        Z0, Z31, Z29
 	VADDPS             Z7, Z29, Z29
 	VMULPS.BCST        36(CX), Z27, Z30
@@ -266,7 +265,7 @@ loop8:
 	VPSLLD             $0x18, Z25, Z25
 	VPTERNLOGD         $0x96, Z24, Z23, Z22
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z25, Z22
-	VPRORVQ.BCST       128(SP), Z22, Z22
+	VPRORVQ.BCST       72(SP), Z22, Z22
 	VPSRLQ             $0x1c, Z22, Z21
 	VPORQ              Z21, Z22, Z22
 	VPMOVQD            Z22, Y22
@@ -315,7 +314,7 @@ loop8:
 	VADDPS             Z30, Z28, Z28
 	VSQRTPS            Z28, Z31
 	VMULPS             Z0, Z29, Z30
-	VFNMADD231PS       Z1, Z30, Z29
+	VFNMADD231PS       Z5, Z30, Z29
 	VFMADD231PS        Z0, Z29, Z30
 	VADDPS             Z7, Z30, Z30
 	VMULPS.BCST        36(CX), Z25, Z29
@@ -324,7 +323,7 @@ loop8:
 	VMULPS             Z6, Z29, Z23
 	VDIVPS             Z30, Z23, Z23
 	VMULPS             Z0, Z31, Z29
-	VFNMADD231PS       Z1, Z29, Z31
+	VFNMADD231PS       Z5, Z29, Z31
 	VFMADD231PS        Z0, Z31, Z29
 	VADDPS             Z7, Z29, Z29
 	VMULPS.BCST        36(CX), Z27, Z30
@@ -379,7 +378,7 @@ loop8:
 	VPSLLD             $0x18, Z25, Z25
 	VPTERNLOGD         $0x96, Z24, Z23, Z22
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z25, Z22
-	VPRORVQ.BCST       128(SP), Z22, Z22
+	VPRORVQ.BCST       72(SP), Z22, Z22
 	VPSRLQ             $0x1c, Z22, Z21
 	VPORQ              Z21, Z22, Z22
 	VPMOVQD            Z22, Y22
@@ -470,13 +469,13 @@ loop10:
 	VADDPS             Z29, Z28, Z28
 	VSQRTPS            Z28, Z29
 	VMULPS             Z0, Z23, Z24
-	VFNMADD231PS       Z1, Z24, Z23
+	VFNMADD231PS       Z5, Z24, Z23
 	VFMADD231PS        Z0, Z23, Z24
 	VADDPS             Z7, Z24, Z24
 	VMULPS             Z6, Z25, Z23
 	VDIVPS             Z24, Z23, Z23
 	VMULPS             Z0, Z29, Z24
-	VFNMADD231PS       Z1, Z24, Z29
+	VFNMADD231PS       Z5, Z24, Z29
 	VFMADD231PS        Z0, Z29, Z24
 	VADDPS             Z7, Z24, Z24
 	VMULPS             Z6, Z27, Z29
@@ -552,7 +551,7 @@ loop10:
 	VPSLLD             $0x18, Z25, Z25
 	VPTERNLOGD         $0x96, Z24, Z23, Z22
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z25, Z22
-	VPRORVQ.BCST       128(SP), Z22, Z22
+	VPRORVQ.BCST       72(SP), Z22, Z22
 	VPSRLQ             $0x1c, Z22, Z21
 	VPORQ              Z21, Z22, Z22
 	VPMOVQD            Z22, Y22
@@ -601,13 +600,13 @@ loop10:
 	VADDPS             Z29, Z28, Z28
 	VSQRTPS            Z28, Z29
 	VMULPS             Z0, Z23, Z24
-	VFNMADD231PS       Z1, Z24, Z23
+	VFNMADD231PS       Z5, Z24, Z23
 	VFMADD231PS        Z0, Z23, Z24
 	VADDPS             Z7, Z24, Z24
 	VMULPS             Z6, Z25, Z23
 	VDIVPS             Z24, Z23, Z23
 	VMULPS             Z0, Z29, Z24
-	VFNMADD231PS       Z1, Z24, Z29
+	VFNMADD231PS       Z5, Z24, Z29
 	VFMADD231PS        Z0, Z29, Z24
 	VADDPS             Z7, Z24, Z24
 	VMULPS             Z6, Z27, Z29
@@ -659,7 +658,7 @@ loop10:
 	VPSLLD             $0x18, Z25, Z25
 	VPTERNLOGD         $0x96, Z24, Z23, Z22
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z25, Z22
-	VPRORVQ.BCST       128(SP), Z22, Z22
+	VPRORVQ.BCST       72(SP), Z22, Z22
 	VPSRLQ             $0x1c, Z22, Z21
 	VPORQ              Z21, Z22, Z22
 	VPMOVQD            Z22, Y22
@@ -746,7 +745,7 @@ loop13:
 	VADDPS       Z30, Z28, Z28
 	VSQRTPS      Z28, Z31
 	VMULPS       Z0, Z29, Z30
-	VFNMADD231PS Z1, Z30, Z29
+	VFNMADD231PS Z5, Z30, Z29
 	VFMADD231PS  Z0, Z29, Z30
 	VADDPS       Z7, Z30, Z30
 	VMULPS.BCST  36(CX), Z25, Z29
@@ -755,7 +754,7 @@ loop13:
 	VMULPS       Z6, Z29, Z23
 	VDIVPS       Z30, Z23, Z23
 	VMULPS       Z0, Z31, Z29
-	VFNMADD231PS Z1, Z29, Z31
+	VFNMADD231PS Z5, Z29, Z31
 	VFMADD231PS  Z0, Z31, Z29
 	VADDPS       Z7, Z29, Z29
 	VMULPS.BCST  36(CX), Z27, Z30
@@ -818,7 +817,7 @@ loop13:
 	VADDPS       Z30, Z28, Z28
 	VSQRTPS      Z28, Z31
 	VMULPS       Z0, Z29, Z30
-	VFNMADD231PS Z1, Z30, Z29
+	VFNMADD231PS Z5, Z30, Z29
 	VFMADD231PS  Z0, Z29, Z30
 	VADDPS       Z7, Z30, Z30
 	VMULPS.BCST  36(CX), Z25, Z29
@@ -827,7 +826,7 @@ loop13:
 	VMULPS       Z6, Z29, Z23
 	VDIVPS       Z30, Z23, Z23
 	VMULPS       Z0, Z31, Z29
-	VFNMADD231PS Z1, Z29, Z31
+	VFNMADD231PS Z5, Z29, Z31
 	VFMADD231PS  Z0, Z31, Z29
 	VADDPS       Z7, Z29, Z29
 	VMULPS.BCST  36(CX), Z27, Z30
@@ -870,8 +869,8 @@ done14:
 	KMOVQ        R12, K2
 	VMOVDQU8.Z   (SI), K2, Z21
 	ADDQ         R11, SI
-	VMOVDQU64    Z21, 136(SP)
-	LEAQ         136(SP), SI
+	VMOVDQU64    Z21, 80(SP)
+	LEAQ         80(SP), SI
 	LEAQ         1(R9), R9
 	SHRQ         $0x01, R9
 	MOVQ         $-1, R11
@@ -879,8 +878,8 @@ done14:
 	KMOVQ        R11, K2
 	VMOVDQU8.Z   (R8), K2, Z21
 	ADDQ         R9, R8
-	VMOVDQU64    Z21, 200(SP)
-	LEAQ         200(SP), R8
+	VMOVDQU64    Z21, 144(SP)
+	LEAQ         144(SP), R8
 	KMOVW        R10, K2
 	SHRQ         $0x10, R10
 	KMOVW        R10, K3
@@ -926,7 +925,7 @@ done14:
 	VADDPS       Z30, Z28, Z28
 	VSQRTPS      Z28, Z31
 	VMULPS       Z0, Z29, Z30
-	VFNMADD231PS Z1, Z30, Z29
+	VFNMADD231PS Z5, Z30, Z29
 	VFMADD231PS  Z0, Z29, Z30
 	VADDPS       Z7, Z30, Z30
 	VMULPS.BCST  36(CX), Z25, Z29
@@ -935,7 +934,7 @@ done14:
 	VMULPS       Z6, Z29, Z23
 	VDIVPS       Z30, Z23, Z23
 	VMULPS       Z0, Z31, Z29
-	VFNMADD231PS Z1, Z29, Z31
+	VFNMADD231PS Z5, Z29, Z31
 	VFMADD231PS  Z0, Z31, Z29
 	VADDPS       Z7, Z29, Z29
 	VMULPS.BCST  36(CX), Z27, Z30
@@ -1008,7 +1007,7 @@ done14:
 	VADDPS       Z30, Z28, Z28
 	VSQRTPS      Z28, Z31
 	VMULPS       Z0, Z29, Z30
-	VFNMADD231PS Z1, Z30, Z29
+	VFNMADD231PS Z5, Z30, Z29
 	VFMADD231PS  Z0, Z29, Z30
 	VADDPS       Z7, Z30, Z30
 	VMULPS.BCST  36(CX), Z25, Z29
@@ -1017,7 +1016,7 @@ done14:
 	VMULPS       Z6, Z29, Z23
 	VDIVPS       Z30, Z23, Z23
 	VMULPS       Z0, Z31, Z29
-	VFNMADD231PS Z1, Z29, Z31
+	VFNMADD231PS Z5, Z29, Z31
 	VFMADD231PS  Z0, Z31, Z29
 	VADDPS       Z7, Z29, Z29
 	VMULPS.BCST  36(CX), Z27, Z0
@@ -1111,13 +1110,13 @@ loop16:
 	VADDPS       Z29, Z28, Z28
 	VSQRTPS      Z28, Z29
 	VMULPS       Z0, Z23, Z24
-	VFNMADD231PS Z1, Z24, Z23
+	VFNMADD231PS Z5, Z24, Z23
 	VFMADD231PS  Z0, Z23, Z24
 	VADDPS       Z7, Z24, Z24
 	VMULPS       Z6, Z25, Z23
 	VDIVPS       Z24, Z23, Z23
 	VMULPS       Z0, Z29, Z24
-	VFNMADD231PS Z1, Z24, Z29
+	VFNMADD231PS Z5, Z24, Z29
 	VFMADD231PS  Z0, Z29, Z24
 	VADDPS       Z7, Z24, Z24
 	VMULPS       Z6, Z27, Z29
@@ -1177,13 +1176,13 @@ loop16:
 	VADDPS       Z29, Z28, Z28
 	VSQRTPS      Z28, Z29
 	VMULPS       Z0, Z23, Z24
-	VFNMADD231PS Z1, Z24, Z23
+	VFNMADD231PS Z5, Z24, Z23
 	VFMADD231PS  Z0, Z23, Z24
 	VADDPS       Z7, Z24, Z24
 	VMULPS       Z6, Z25, Z23
 	VDIVPS       Z24, Z23, Z23
 	VMULPS       Z0, Z29, Z24
-	VFNMADD231PS Z1, Z24, Z29
+	VFNMADD231PS Z5, Z24, Z29
 	VFMADD231PS  Z0, Z29, Z24
 	VADDPS       Z7, Z24, Z24
 	VMULPS       Z6, Z27, Z29
@@ -1223,8 +1222,8 @@ done17:
 	KMOVQ        R12, K2
 	VMOVDQU8.Z   (SI), K2, Z21
 	ADDQ         R11, SI
-	VMOVDQU64    Z21, 264(SP)
-	LEAQ         264(SP), SI
+	VMOVDQU64    Z21, 208(SP)
+	LEAQ         208(SP), SI
 	LEAQ         1(R9), R9
 	SHRQ         $0x01, R9
 	MOVQ         $-1, R11
@@ -1232,8 +1231,8 @@ done17:
 	KMOVQ        R11, K2
 	VMOVDQU8.Z   (R8), K2, Z21
 	ADDQ         R9, R8
-	VMOVDQU64    Z21, 328(SP)
-	LEAQ         328(SP), R8
+	VMOVDQU64    Z21, 272(SP)
+	LEAQ         272(SP), R8
 	KMOVW        R10, K2
 	SHRQ         $0x10, R10
 	KMOVW        R10, K3
@@ -1279,13 +1278,13 @@ done17:
 	VADDPS       Z29, Z28, Z28
 	VSQRTPS      Z28, Z29
 	VMULPS       Z0, Z23, Z24
-	VFNMADD231PS Z1, Z24, Z23
+	VFNMADD231PS Z5, Z24, Z23
 	VFMADD231PS  Z0, Z23, Z24
 	VADDPS       Z7, Z24, Z24
 	VMULPS       Z6, Z25, Z23
 	VDIVPS       Z24, Z23, Z23
 	VMULPS       Z0, Z29, Z24
-	VFNMADD231PS Z1, Z24, Z29
+	VFNMADD231PS Z5, Z24, Z29
 	VFMADD231PS  Z0, Z29, Z24
 	VADDPS       Z7, Z24, Z24
 	VMULPS       Z6, Z27, Z29
@@ -1355,13 +1354,13 @@ done17:
 	VADDPS       Z29, Z28, Z28
 	VSQRTPS      Z28, Z29
 	VMULPS       Z0, Z23, Z24
-	VFNMADD231PS Z1, Z24, Z23
+	VFNMADD231PS Z5, Z24, Z23
 	VFMADD231PS  Z0, Z23, Z24
 	VADDPS       Z7, Z24, Z24
 	VMULPS       Z6, Z25, Z23
 	VDIVPS       Z24, Z23, Z23
 	VMULPS       Z0, Z29, Z24
-	VFNMADD231PS Z1, Z24, Z29
+	VFNMADD231PS Z5, Z24, Z29
 	VFMADD231PS  Z0, Z29, Z24
 	VADDPS       Z7, Z24, Z24
 	VMULPS       Z6, Z27, Z0
@@ -1395,15 +1394,15 @@ updated5:
 
 keep20:
 	VSHUFI64X2    $0x44, Z20, Z18, Z0
-	VSHUFI64X2    $0xee, Z20, Z18, Z1
-	VPMAXUD       Z1, Z0, Z0
-	VPERMQ        $0x4e, Z0, Z1
-	VPMAXUD       Z1, Z0, Z0
-	VPSHUFD       $0x4e, Z0, Z1
-	VPMAXUD       Z1, Z0, Z0
-	VPSHUFD       $0xb1, Z0, Z1
-	VPMAXUD       Z1, Z0, Z0
-	VEXTRACTI64X4 $0x01, Z0, Y1
+	VSHUFI64X2    $0xee, Z20, Z18, Z5
+	VPMAXUD       Z5, Z0, Z0
+	VPERMQ        $0x4e, Z0, Z5
+	VPMAXUD       Z5, Z0, Z0
+	VPSHUFD       $0x4e, Z0, Z5
+	VPMAXUD       Z5, Z0, Z0
+	VPSHUFD       $0xb1, Z0, Z5
+	VPMAXUD       Z5, Z0, Z0
+	VEXTRACTI64X4 $0x01, Z0, Y5
 	MOVQ          mScales_base+96(FP), DX
 	VMOVD         X0, CX
 	CMPL          mDivisor+160(FP), $0x3f800000
@@ -1414,7 +1413,7 @@ keep20:
 scale23:
 	MOVL  CX, (DX)
 	MOVQ  vScales_base+120(FP), DX
-	VMOVD X1, CX
+	VMOVD X5, CX
 	CMPL  vDivisor+164(FP), $0x3f800000
 	JNE   divide24
 	CMPL  CX, $0x7f800000
@@ -1497,7 +1496,7 @@ finished2:
 	JE                 none28
 	MOVBLZX            highFirst+178(FP), AX
 	SHLQ               $0x05, AX
-	MOVQ               AX, 392(SP)
+	MOVQ               AX, 336(SP)
 	MOVQ               scratch+184(FP), AX
 	ADDQ               $0x00006f00, AX
 	MOVQ               40(SP), CX
@@ -1604,7 +1603,7 @@ loop31:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       392(SP), Z1, Z1
+	VPRORVQ.BCST       336(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -1645,7 +1644,7 @@ loop31:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       392(SP), Z1, Z1
+	VPRORVQ.BCST       336(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -1736,7 +1735,7 @@ done32:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       392(SP), Z1, Z1
+	VPRORVQ.BCST       336(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -1777,7 +1776,7 @@ done32:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       392(SP), Z1, Z1
+	VPRORVQ.BCST       336(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -1799,7 +1798,7 @@ apart3:
 	JE                 none34
 	MOVBLZX            highFirst+178(FP), CX
 	SHLQ               $0x05, CX
-	MOVQ               CX, 400(SP)
+	MOVQ               CX, 344(SP)
 	MOVQ               scratch+184(FP), CX
 	ADDQ               $0x00006f00, CX
 	MOVQ               40(SP), DX
@@ -1815,28 +1814,28 @@ apart3:
 	MOVQ               40(SP), DX
 	VBROADCASTSS       (DX), Z0
 	MOVQ               tables+152(FP), DX
-	VRCP14SS           X0, X0, X1
-	VMULSS             word_3f98fc50<>+0(SB), X1, X1
-	VBROADCASTSS       X1, Z1
-	VMOVUPS            Z1, 192(CX)
+	VRCP14SS           X0, X0, X5
+	VMULSS             word_3f98fc50<>+0(SB), X5, X5
+	VBROADCASTSS       X5, Z5
+	VMOVUPS            Z5, 192(CX)
 	VMULPS             256(DX), Z0, Z6
-	VMOVUPS            128(DX), Z1
-	VFMADD231PS.RD_SAE Z0, Z1, Z6
+	VMOVUPS            128(DX), Z5
+	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VMOVUPS            Z6, (CX)
 	VMULPS             320(DX), Z0, Z6
-	VMOVUPS            192(DX), Z1
-	VFMADD231PS.RD_SAE Z0, Z1, Z6
+	VMOVUPS            192(DX), Z5
+	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VMOVUPS            Z6, 64(CX)
 	MOVQ               56(SP), DX
 	VBROADCASTSS       (DX), Z0
 	MOVQ               tables+152(FP), DX
-	VRCP14SS           X0, X0, X1
-	VMULSS             word_417fd70a<>+0(SB), X1, X1
-	VBROADCASTSS       X1, Z1
-	VMOVUPS            Z1, 256(CX)
+	VRCP14SS           X0, X0, X5
+	VMULSS             word_417fd70a<>+0(SB), X5, X5
+	VBROADCASTSS       X5, Z5
+	VMOVUPS            Z5, 256(CX)
 	VMULPS             576(DX), Z0, Z6
-	VMOVUPS            512(DX), Z1
-	VFMADD231PS.RD_SAE Z0, Z1, Z6
+	VMOVUPS            512(DX), Z5
+	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VMOVUPS            Z6, 128(CX)
 	MOVQ               32(SP), DX
 	MOVQ               48(SP), BX
@@ -1850,18 +1849,18 @@ apart3:
 
 loop37:
 	VMOVUPS            4736(SI), Z0
-	VMULPS             192(CX), Z0, Z1
-	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z1, Z1
-	VPSRLD             $0x17, Z1, Z1
+	VMULPS             192(CX), Z0, Z5
+	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z5, Z5
+	VPSRLD             $0x17, Z5, Z5
 	VPSRLD             $0x1b, Z0, Z6
-	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z6, Z1
+	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z6, Z5
 	VMOVUPS            (CX), Z7
-	VMOVAPS            Z1, Z6
+	VMOVAPS            Z5, Z6
 	VPERMI2PS          64(CX), Z7, Z6
 	VCMPPS             $0x1e, Z6, Z0, K1
 	VMOVDQU32          320(CX), Z0
-	VPERMI2D           384(CX), Z0, Z1
-	VPADDD.BCST        word_1<>+0(SB), Z1, K1, Z1
+	VPERMI2D           384(CX), Z0, Z5
+	VPADDD.BCST        word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS            4800(SI), Z0
 	VMULPS             192(CX), Z0, Z6
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z6, Z6
@@ -1904,23 +1903,23 @@ loop37:
 	VPSLLD             $0x08, Z6, Z6
 	VPSLLD             $0x10, Z7, Z7
 	VPSLLD             $0x18, Z8, Z8
-	VPTERNLOGD         $0x96, Z7, Z6, Z1
-	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z1
-	VPRORVQ.BCST       400(SP), Z1, Z1
-	VPSRLQ             $0x1c, Z1, Z0
-	VPORQ              Z0, Z1, Z1
-	VPMOVQD            Z1, Y1
+	VPTERNLOGD         $0x96, Z7, Z6, Z5
+	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
+	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPSRLQ             $0x1c, Z5, Z0
+	VPORQ              Z0, Z5, Z5
+	VPMOVQD            Z5, Y5
 	VMOVDQU32          lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z0
-	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z1, Z1
-	VPERMD             Z1, Z0, Z1
-	VMOVDQU64          Y1, (DX)
+	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z5, Z5
+	VPERMD             Z5, Z0, Z5
+	VMOVDQU64          Y5, (DX)
 	VMOVUPS            9472(SI), Z0
 	VMOVUPS            256(CX), Z6
-	VPBROADCASTD       word_4b3fffff<>+0(SB), Z1
-	VFMADD231PS.RD_SAE Z6, Z0, Z1
-	VPERMPS            128(CX), Z1, Z6
+	VPBROADCASTD       word_4b3fffff<>+0(SB), Z5
+	VFMADD231PS.RD_SAE Z6, Z0, Z5
+	VPERMPS            128(CX), Z5, Z6
 	VCMPPS             $0x1e, Z6, Z0, K1
-	VPADDD.BCST        word_1<>+0(SB), Z1, K1, Z1
+	VPADDD.BCST        word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS            9536(SI), Z0
 	VMOVUPS            256(CX), Z7
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z6
@@ -1945,16 +1944,16 @@ loop37:
 	VPSLLD             $0x08, Z6, Z6
 	VPSLLD             $0x10, Z7, Z7
 	VPSLLD             $0x18, Z8, Z8
-	VPTERNLOGD         $0x96, Z7, Z6, Z1
-	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z1
-	VPRORVQ.BCST       400(SP), Z1, Z1
-	VPSRLQ             $0x1c, Z1, Z0
-	VPORQ              Z0, Z1, Z1
-	VPMOVQD            Z1, Y1
+	VPTERNLOGD         $0x96, Z7, Z6, Z5
+	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
+	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPSRLQ             $0x1c, Z5, Z0
+	VPORQ              Z0, Z5, Z5
+	VPMOVQD            Z5, Y5
 	VMOVDQU32          lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z0
-	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z1, Z1
-	VPERMD             Z1, Z0, Z1
-	VMOVDQU64          Y1, (BX)
+	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z5, Z5
+	VPERMD             Z5, Z0, Z5
+	VMOVDQU64          Y5, (BX)
 	ADDQ               $0x00000100, SI
 	ADDQ               $0x00000020, DX
 	ADDQ               $0x00000020, BX
@@ -1982,18 +1981,18 @@ done38:
 	BZHIQ              DI, R8, R8
 	KMOVQ              R8, K5
 	VMOVUPS.Z          4736(SI), K1, Z0
-	VMULPS             192(CX), Z0, Z1
-	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z1, Z1
-	VPSRLD             $0x17, Z1, Z1
+	VMULPS             192(CX), Z0, Z5
+	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z5, Z5
+	VPSRLD             $0x17, Z5, Z5
 	VPSRLD             $0x1b, Z0, Z6
-	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z6, Z1
+	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z6, Z5
 	VMOVUPS            (CX), Z7
-	VMOVAPS            Z1, Z6
+	VMOVAPS            Z5, Z6
 	VPERMI2PS          64(CX), Z7, Z6
 	VCMPPS             $0x1e, Z6, Z0, K6
 	VMOVDQU32          320(CX), Z0
-	VPERMI2D           384(CX), Z0, Z1
-	VPADDD.BCST        word_1<>+0(SB), Z1, K6, Z1
+	VPERMI2D           384(CX), Z0, Z5
+	VPADDD.BCST        word_1<>+0(SB), Z5, K6, Z5
 	VMOVUPS.Z          4800(SI), K2, Z0
 	VMULPS             192(CX), Z0, Z6
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z6, Z6
@@ -2036,23 +2035,23 @@ done38:
 	VPSLLD             $0x08, Z6, Z6
 	VPSLLD             $0x10, Z7, Z7
 	VPSLLD             $0x18, Z8, Z8
-	VPTERNLOGD         $0x96, Z7, Z6, Z1
-	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z1
-	VPRORVQ.BCST       400(SP), Z1, Z1
-	VPSRLQ             $0x1c, Z1, Z0
-	VPORQ              Z0, Z1, Z1
-	VPMOVQD            Z1, Y1
+	VPTERNLOGD         $0x96, Z7, Z6, Z5
+	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
+	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPSRLQ             $0x1c, Z5, Z0
+	VPORQ              Z0, Z5, Z5
+	VPMOVQD            Z5, Y5
 	VMOVDQU32          lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z0
-	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z1, Z1
-	VPERMD             Z1, Z0, Z1
-	VMOVDQU8           Z1, K5, (DX)
+	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z5, Z5
+	VPERMD             Z5, Z0, Z5
+	VMOVDQU8           Z5, K5, (DX)
 	VMOVUPS.Z          9472(SI), K1, Z0
 	VMOVUPS            256(CX), Z6
-	VPBROADCASTD       word_4b3fffff<>+0(SB), Z1
-	VFMADD231PS.RD_SAE Z6, Z0, Z1
-	VPERMPS            128(CX), Z1, Z6
+	VPBROADCASTD       word_4b3fffff<>+0(SB), Z5
+	VFMADD231PS.RD_SAE Z6, Z0, Z5
+	VPERMPS            128(CX), Z5, Z6
 	VCMPPS             $0x1e, Z6, Z0, K1
-	VPADDD.BCST        word_1<>+0(SB), Z1, K1, Z1
+	VPADDD.BCST        word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS.Z          9536(SI), K2, Z0
 	VMOVUPS            256(CX), Z7
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z6
@@ -2077,16 +2076,16 @@ done38:
 	VPSLLD             $0x08, Z6, Z6
 	VPSLLD             $0x10, Z7, Z7
 	VPSLLD             $0x18, Z8, Z8
-	VPTERNLOGD         $0x96, Z7, Z6, Z1
-	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z1
-	VPRORVQ.BCST       400(SP), Z1, Z1
-	VPSRLQ             $0x1c, Z1, Z0
-	VPORQ              Z0, Z1, Z1
-	VPMOVQD            Z1, Y1
+	VPTERNLOGD         $0x96, Z7, Z6, Z5
+	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
+	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPSRLQ             $0x1c, Z5, Z0
+	VPORQ              Z0, Z5, Z5
+	VPMOVQD            Z5, Y5
 	VMOVDQU32          lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z0
-	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z1, Z1
-	VPERMD             Z1, Z0, Z1
-	VMOVDQU8           Z1, K5, (BX)
+	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z5, Z5
+	VPERMD             Z5, Z0, Z5
+	VMOVDQU8           Z5, K5, (BX)
 
 none39:
 coded36:
@@ -2107,11 +2106,11 @@ divide22:
 	JMP    scale23
 
 divide24:
-	VDIVSS vDivisor+164(FP), X1, X0
+	VDIVSS vDivisor+164(FP), X5, X0
 	VMOVD  X0, CX
 	CMPL   CX, $0x7f800000
 	JB     scale25
-	VMOVD  X1, CX
+	VMOVD  X5, CX
 	CMPL   CX, $0x7f800000
 	JB     scale25
 	MOVL   $0x7fc00000, CX
@@ -2142,8 +2141,8 @@ again40:
 	KMOVQ        R15, K2
 	VMOVDQU8.Z   (R9), K2, Z0
 	ADDQ         R14, R9
-	VMOVDQU64    Z0, 408(SP)
-	LEAQ         408(SP), R14
+	VMOVDQU64    Z0, 352(SP)
+	LEAQ         352(SP), R14
 	LEAQ         1(R12), R15
 	SHRQ         $0x01, R15
 	MOVQ         $-1, BP
@@ -2151,8 +2150,8 @@ again40:
 	KMOVQ        BP, K2
 	VMOVDQU8.Z   (R11), K2, Z0
 	ADDQ         R15, R11
-	VMOVDQU64    Z0, 472(SP)
-	LEAQ         472(SP), R15
+	VMOVDQU64    Z0, 416(SP)
+	LEAQ         416(SP), R15
 	KMOVW        R13, K2
 	SHRQ         $0x10, R13
 	KMOVW        R13, K3
@@ -2194,7 +2193,7 @@ again40:
 	VMULPS.BCST  40(CX), Z21, Z21
 	VADDPS       Z21, Z28, Z28
 	VSQRTPS      Z24, Z21
-	VDIVPS       Z1, Z21, Z21
+	VDIVPS       Z5, Z21, Z21
 	VADDPS       Z7, Z21, Z21
 	VBLENDMPS    Z28, Z23, K4, Z28
 	VMULPS       Z6, Z28, Z28
@@ -2230,7 +2229,7 @@ again40:
 	VMULPS.BCST  40(CX), Z22, Z21
 	VADDPS       Z21, Z0, Z0
 	VSQRTPS      Z26, Z21
-	VDIVPS       Z1, Z21, Z21
+	VDIVPS       Z5, Z21, Z21
 	VADDPS       Z7, Z21, Z21
 	VBLENDMPS    Z0, Z25, K2, Z0
 	VMULPS       Z6, Z0, Z0
@@ -2295,7 +2294,7 @@ again40:
 	VMULPS.BCST  40(CX), Z21, Z21
 	VADDPS       Z21, Z28, Z28
 	VSQRTPS      Z24, Z21
-	VDIVPS       Z1, Z21, Z21
+	VDIVPS       Z5, Z21, Z21
 	VADDPS       Z7, Z21, Z21
 	VBLENDMPS    Z28, Z23, K4, Z28
 	VMULPS       Z6, Z28, Z28
@@ -2331,7 +2330,7 @@ again40:
 	VMULPS.BCST  40(CX), Z22, Z21
 	VADDPS       Z21, Z0, Z0
 	VSQRTPS      Z26, Z21
-	VDIVPS       Z1, Z21, Z21
+	VDIVPS       Z5, Z21, Z21
 	VADDPS       Z7, Z21, Z21
 	VBLENDMPS    Z0, Z25, K2, Z0
 	VMULPS       Z6, Z0, Z0
@@ -2375,30 +2374,30 @@ unusual29:
 	MOVQ         40(SP), CX
 	MOVL         (CX), DX
 	VBROADCASTSS (CX), Z0
-	VPTERNLOGD   $0xff, Z2, Z2, Z2
+	VPTERNLOGD   $0xff, Z1, Z1, Z1
 	TESTL        DX, DX
 	JZ           none42
 	CMPL         DX, $0x7f800000
 	JAE          none42
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
+	VBROADCASTSS word_3f800000<>+0(SB), Z3
 	CMPL         DX, $0x71800000
 	JAE          large41
 	CMPL         DX, $0x21800000
 	JAE          adjusted43
-	VBROADCASTSS word_6c000000<>+0(SB), Z1
+	VBROADCASTSS word_6c000000<>+0(SB), Z3
 	JMP          adjusted43
 
 large41:
-	VBROADCASTSS word_21800000<>+0(SB), Z1
+	VBROADCASTSS word_21800000<>+0(SB), Z3
 	JMP          adjusted43
 
 none42:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
-	VPXORD       Z2, Z2, Z2
+	VBROADCASTSS word_3f800000<>+0(SB), Z3
+	VPXORD       Z1, Z1, Z1
 
 adjusted43:
-	VMULPS             Z1, Z0, Z0
+	VMULPS             Z3, Z0, Z0
 	MOVQ               tables+152(FP), CX
 	VRCP14SS           X0, X0, X4
 	VMULSS             word_3f98fc50<>+0(SB), X4, X4
@@ -2415,7 +2414,7 @@ adjusted43:
 	MOVQ               56(SP), CX
 	MOVL               (CX), DX
 	VBROADCASTSS       (CX), Z0
-	VPTERNLOGD         $0xff, Z3, Z3, Z3
+	VPTERNLOGD         $0xff, Z2, Z2, Z2
 	TESTL              DX, DX
 	JZ                 none45
 	CMPL               DX, $0x7f800000
@@ -2435,7 +2434,7 @@ large44:
 none45:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z4
-	VPXORD       Z3, Z3, Z3
+	VPXORD       Z2, Z2, Z2
 
 adjusted46:
 	VMULPS             Z4, Z0, Z0
@@ -2460,8 +2459,8 @@ adjusted46:
 
 loop47:
 	VMOVUPS            4736(BX), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z5
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z5, Z5
 	VPSRLD             $0x17, Z5, Z5
@@ -2475,8 +2474,8 @@ loop47:
 	VPERMI2D           384(AX), Z0, Z5
 	VPADDD.BCST        word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS            4800(BX), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z6
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z6, Z6
 	VPSRLD             $0x17, Z6, Z6
@@ -2490,8 +2489,8 @@ loop47:
 	VPERMI2D           384(AX), Z0, Z6
 	VPADDD.BCST        word_1<>+0(SB), Z6, K1, Z6
 	VMOVUPS            4864(BX), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z7
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z7, Z7
 	VPSRLD             $0x17, Z7, Z7
@@ -2505,8 +2504,8 @@ loop47:
 	VPERMI2D           384(AX), Z0, Z7
 	VPADDD.BCST        word_1<>+0(SB), Z7, K1, Z7
 	VMOVUPS            4928(BX), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z8
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z8, Z8
 	VPSRLD             $0x17, Z8, Z8
@@ -2524,7 +2523,7 @@ loop47:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       392(SP), Z5, Z5
+	VPRORVQ.BCST       336(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -2534,7 +2533,7 @@ loop47:
 	VMOVDQU64          Y5, (CX)
 	VMOVUPS            9472(BX), Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
+	VPANDD             Z2, Z0, Z0
 	VMOVUPS            256(AX), Z6
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z5
 	VFMADD231PS.RD_SAE Z6, Z0, Z5
@@ -2543,7 +2542,7 @@ loop47:
 	VPADDD.BCST        word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS            9536(BX), Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
+	VPANDD             Z2, Z0, Z0
 	VMOVUPS            256(AX), Z7
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z6
 	VFMADD231PS.RD_SAE Z7, Z0, Z6
@@ -2552,7 +2551,7 @@ loop47:
 	VPADDD.BCST        word_1<>+0(SB), Z6, K1, Z6
 	VMOVUPS            9600(BX), Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
+	VPANDD             Z2, Z0, Z0
 	VMOVUPS            256(AX), Z8
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z7
 	VFMADD231PS.RD_SAE Z8, Z0, Z7
@@ -2561,7 +2560,7 @@ loop47:
 	VPADDD.BCST        word_1<>+0(SB), Z7, K1, Z7
 	VMOVUPS            9664(BX), Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
+	VPANDD             Z2, Z0, Z0
 	VMOVUPS            256(AX), Z9
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z8
 	VFMADD231PS.RD_SAE Z9, Z0, Z8
@@ -2573,7 +2572,7 @@ loop47:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       392(SP), Z5, Z5
+	VPRORVQ.BCST       336(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -2608,8 +2607,8 @@ done48:
 	BZHIQ              SI, DI, DI
 	KMOVQ              DI, K5
 	VMOVUPS.Z          4736(BX), K1, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z5
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z5, Z5
 	VPSRLD             $0x17, Z5, Z5
@@ -2623,8 +2622,8 @@ done48:
 	VPERMI2D           384(AX), Z0, Z5
 	VPADDD.BCST        word_1<>+0(SB), Z5, K6, Z5
 	VMOVUPS.Z          4800(BX), K2, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z6
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z6, Z6
 	VPSRLD             $0x17, Z6, Z6
@@ -2638,8 +2637,8 @@ done48:
 	VPERMI2D           384(AX), Z0, Z6
 	VPADDD.BCST        word_1<>+0(SB), Z6, K6, Z6
 	VMOVUPS.Z          4864(BX), K3, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z7
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z7, Z7
 	VPSRLD             $0x17, Z7, Z7
@@ -2653,17 +2652,17 @@ done48:
 	VPERMI2D           384(AX), Z0, Z7
 	VPADDD.BCST        word_1<>+0(SB), Z7, K6, Z7
 	VMOVUPS.Z          4928(BX), K4, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z1
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z1, Z1
 	VPSRLD             $0x17, Z1, Z1
-	VPSRLD             $0x1b, Z0, Z2
-	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z2, Z1
+	VPSRLD             $0x1b, Z0, Z3
+	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z3, Z1
 	VMOVUPS            (AX), Z8
-	VMOVAPS            Z1, Z2
-	VPERMI2PS          64(AX), Z8, Z2
-	VCMPPS             $0x1e, Z2, Z0, K6
+	VMOVAPS            Z1, Z3
+	VPERMI2PS          64(AX), Z8, Z3
+	VCMPPS             $0x1e, Z3, Z0, K6
 	VMOVDQU32          320(AX), Z0
 	VPERMI2D           384(AX), Z0, Z1
 	VPADDD.BCST        word_1<>+0(SB), Z1, K6, Z1
@@ -2672,7 +2671,7 @@ done48:
 	VPSLLD             $0x18, Z1, Z1
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z1, Z5
-	VPRORVQ.BCST       392(SP), Z5, Z5
+	VPRORVQ.BCST       336(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -2682,25 +2681,25 @@ done48:
 	VMOVDQU8           Z5, K5, (CX)
 	VMOVUPS.Z          9472(BX), K1, Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
-	VMOVUPS            256(AX), Z2
+	VPANDD             Z2, Z0, Z0
+	VMOVUPS            256(AX), Z3
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z1
-	VFMADD231PS.RD_SAE Z2, Z0, Z1
-	VPERMPS            128(AX), Z1, Z2
-	VCMPPS             $0x1e, Z2, Z0, K1
+	VFMADD231PS.RD_SAE Z3, Z0, Z1
+	VPERMPS            128(AX), Z1, Z3
+	VCMPPS             $0x1e, Z3, Z0, K1
 	VPADDD.BCST        word_1<>+0(SB), Z1, K1, Z1
 	VMOVUPS.Z          9536(BX), K2, Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
+	VPANDD             Z2, Z0, Z0
 	VMOVUPS            256(AX), Z5
-	VPBROADCASTD       word_4b3fffff<>+0(SB), Z2
-	VFMADD231PS.RD_SAE Z5, Z0, Z2
-	VPERMPS            128(AX), Z2, Z5
+	VPBROADCASTD       word_4b3fffff<>+0(SB), Z3
+	VFMADD231PS.RD_SAE Z5, Z0, Z3
+	VPERMPS            128(AX), Z3, Z5
 	VCMPPS             $0x1e, Z5, Z0, K1
-	VPADDD.BCST        word_1<>+0(SB), Z2, K1, Z2
+	VPADDD.BCST        word_1<>+0(SB), Z3, K1, Z3
 	VMOVUPS.Z          9600(BX), K3, Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
+	VPANDD             Z2, Z0, Z0
 	VMOVUPS            256(AX), Z6
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z5
 	VFMADD231PS.RD_SAE Z6, Z0, Z5
@@ -2709,19 +2708,19 @@ done48:
 	VPADDD.BCST        word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS.Z          9664(BX), K4, Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
+	VPANDD             Z2, Z0, Z0
 	VMOVUPS            256(AX), Z4
-	VPBROADCASTD       word_4b3fffff<>+0(SB), Z3
-	VFMADD231PS.RD_SAE Z4, Z0, Z3
-	VPERMPS            128(AX), Z3, Z4
+	VPBROADCASTD       word_4b3fffff<>+0(SB), Z2
+	VFMADD231PS.RD_SAE Z4, Z0, Z2
+	VPERMPS            128(AX), Z2, Z4
 	VCMPPS             $0x1e, Z4, Z0, K1
-	VPADDD.BCST        word_1<>+0(SB), Z3, K1, Z3
-	VPSLLD             $0x08, Z2, Z2
+	VPADDD.BCST        word_1<>+0(SB), Z2, K1, Z2
+	VPSLLD             $0x08, Z3, Z3
 	VPSLLD             $0x10, Z5, Z5
-	VPSLLD             $0x18, Z3, Z3
-	VPTERNLOGD         $0x96, Z5, Z2, Z1
-	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z3, Z1
-	VPRORVQ.BCST       392(SP), Z1, Z1
+	VPSLLD             $0x18, Z2, Z2
+	VPTERNLOGD         $0x96, Z5, Z3, Z1
+	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z2, Z1
+	VPRORVQ.BCST       336(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -2737,30 +2736,30 @@ unusual35:
 	MOVQ         40(SP), DX
 	MOVL         (DX), BX
 	VBROADCASTSS (DX), Z0
-	VPTERNLOGD   $0xff, Z4, Z4, Z4
+	VPTERNLOGD   $0xff, Z3, Z3, Z3
 	TESTL        BX, BX
 	JZ           none51
 	CMPL         BX, $0x7f800000
 	JAE          none51
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
+	VBROADCASTSS word_3f800000<>+0(SB), Z5
 	CMPL         BX, $0x71800000
 	JAE          large50
 	CMPL         BX, $0x21800000
 	JAE          adjusted52
-	VBROADCASTSS word_6c000000<>+0(SB), Z1
+	VBROADCASTSS word_6c000000<>+0(SB), Z5
 	JMP          adjusted52
 
 large50:
-	VBROADCASTSS word_21800000<>+0(SB), Z1
+	VBROADCASTSS word_21800000<>+0(SB), Z5
 	JMP          adjusted52
 
 none51:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
-	VPXORD       Z4, Z4, Z4
+	VBROADCASTSS word_3f800000<>+0(SB), Z5
+	VPXORD       Z3, Z3, Z3
 
 adjusted52:
-	VMULPS             Z1, Z0, Z0
+	VMULPS             Z5, Z0, Z0
 	MOVQ               tables+152(FP), DX
 	VRCP14SS           X0, X0, X6
 	VMULSS             word_3f98fc50<>+0(SB), X6, X6
@@ -2777,7 +2776,7 @@ adjusted52:
 	MOVQ               56(SP), DX
 	MOVL               (DX), BX
 	VBROADCASTSS       (DX), Z0
-	VPTERNLOGD         $0xff, Z5, Z5, Z5
+	VPTERNLOGD         $0xff, Z4, Z4, Z4
 	TESTL              BX, BX
 	JZ                 none54
 	CMPL               BX, $0x7f800000
@@ -2797,7 +2796,7 @@ large53:
 none54:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z6
-	VPXORD       Z5, Z5, Z5
+	VPXORD       Z4, Z4, Z4
 
 adjusted55:
 	VMULPS             Z6, Z0, Z0
@@ -2822,8 +2821,8 @@ adjusted55:
 
 loop56:
 	VMOVUPS            4736(SI), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
 	VMULPS             192(CX), Z0, Z7
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z7, Z7
 	VPSRLD             $0x17, Z7, Z7
@@ -2837,8 +2836,8 @@ loop56:
 	VPERMI2D           384(CX), Z0, Z7
 	VPADDD.BCST        word_1<>+0(SB), Z7, K1, Z7
 	VMOVUPS            4800(SI), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
 	VMULPS             192(CX), Z0, Z8
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z8, Z8
 	VPSRLD             $0x17, Z8, Z8
@@ -2852,8 +2851,8 @@ loop56:
 	VPERMI2D           384(CX), Z0, Z8
 	VPADDD.BCST        word_1<>+0(SB), Z8, K1, Z8
 	VMOVUPS            4864(SI), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
 	VMULPS             192(CX), Z0, Z9
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z9, Z9
 	VPSRLD             $0x17, Z9, Z9
@@ -2867,8 +2866,8 @@ loop56:
 	VPERMI2D           384(CX), Z0, Z9
 	VPADDD.BCST        word_1<>+0(SB), Z9, K1, Z9
 	VMOVUPS            4928(SI), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
 	VMULPS             192(CX), Z0, Z10
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z10, Z10
 	VPSRLD             $0x17, Z10, Z10
@@ -2886,7 +2885,7 @@ loop56:
 	VPSLLD             $0x18, Z10, Z10
 	VPTERNLOGD         $0x96, Z9, Z8, Z7
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z10, Z7
-	VPRORVQ.BCST       400(SP), Z7, Z7
+	VPRORVQ.BCST       344(SP), Z7, Z7
 	VPSRLQ             $0x1c, Z7, Z0
 	VPORQ              Z0, Z7, Z7
 	VPMOVQD            Z7, Y7
@@ -2896,7 +2895,7 @@ loop56:
 	VMOVDQU64          Y7, (DX)
 	VMOVUPS            9472(SI), Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z8
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z7
 	VFMADD231PS.RD_SAE Z8, Z0, Z7
@@ -2905,7 +2904,7 @@ loop56:
 	VPADDD.BCST        word_1<>+0(SB), Z7, K1, Z7
 	VMOVUPS            9536(SI), Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z9
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z8
 	VFMADD231PS.RD_SAE Z9, Z0, Z8
@@ -2914,7 +2913,7 @@ loop56:
 	VPADDD.BCST        word_1<>+0(SB), Z8, K1, Z8
 	VMOVUPS            9600(SI), Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z10
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z9
 	VFMADD231PS.RD_SAE Z10, Z0, Z9
@@ -2923,7 +2922,7 @@ loop56:
 	VPADDD.BCST        word_1<>+0(SB), Z9, K1, Z9
 	VMOVUPS            9664(SI), Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z11
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z10
 	VFMADD231PS.RD_SAE Z11, Z0, Z10
@@ -2935,7 +2934,7 @@ loop56:
 	VPSLLD             $0x18, Z10, Z10
 	VPTERNLOGD         $0x96, Z9, Z8, Z7
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z10, Z7
-	VPRORVQ.BCST       400(SP), Z7, Z7
+	VPRORVQ.BCST       344(SP), Z7, Z7
 	VPSRLQ             $0x1c, Z7, Z0
 	VPORQ              Z0, Z7, Z7
 	VPMOVQD            Z7, Y7
@@ -2970,8 +2969,8 @@ done57:
 	BZHIQ              DI, R8, R8
 	KMOVQ              R8, K5
 	VMOVUPS.Z          4736(SI), K1, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
 	VMULPS             192(CX), Z0, Z7
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z7, Z7
 	VPSRLD             $0x17, Z7, Z7
@@ -2985,8 +2984,8 @@ done57:
 	VPERMI2D           384(CX), Z0, Z7
 	VPADDD.BCST        word_1<>+0(SB), Z7, K6, Z7
 	VMOVUPS.Z          4800(SI), K2, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
 	VMULPS             192(CX), Z0, Z8
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z8, Z8
 	VPSRLD             $0x17, Z8, Z8
@@ -3000,8 +2999,8 @@ done57:
 	VPERMI2D           384(CX), Z0, Z8
 	VPADDD.BCST        word_1<>+0(SB), Z8, K6, Z8
 	VMOVUPS.Z          4864(SI), K3, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
 	VMULPS             192(CX), Z0, Z9
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z9, Z9
 	VPSRLD             $0x17, Z9, Z9
@@ -3015,26 +3014,26 @@ done57:
 	VPERMI2D           384(CX), Z0, Z9
 	VPADDD.BCST        word_1<>+0(SB), Z9, K6, Z9
 	VMOVUPS.Z          4928(SI), K4, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
-	VMULPS             192(CX), Z0, Z1
-	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z1, Z1
-	VPSRLD             $0x17, Z1, Z1
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
+	VMULPS             192(CX), Z0, Z5
+	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z5, Z5
+	VPSRLD             $0x17, Z5, Z5
 	VPSRLD             $0x1b, Z0, Z10
-	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z10, Z1
+	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z10, Z5
 	VMOVUPS            (CX), Z11
-	VMOVAPS            Z1, Z10
+	VMOVAPS            Z5, Z10
 	VPERMI2PS          64(CX), Z11, Z10
 	VCMPPS             $0x1e, Z10, Z0, K6
 	VMOVDQU32          320(CX), Z0
-	VPERMI2D           384(CX), Z0, Z1
-	VPADDD.BCST        word_1<>+0(SB), Z1, K6, Z1
+	VPERMI2D           384(CX), Z0, Z5
+	VPADDD.BCST        word_1<>+0(SB), Z5, K6, Z5
 	VPSLLD             $0x08, Z8, Z8
 	VPSLLD             $0x10, Z9, Z9
-	VPSLLD             $0x18, Z1, Z1
+	VPSLLD             $0x18, Z5, Z5
 	VPTERNLOGD         $0x96, Z9, Z8, Z7
-	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z1, Z7
-	VPRORVQ.BCST       400(SP), Z7, Z7
+	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z5, Z7
+	VPRORVQ.BCST       344(SP), Z7, Z7
 	VPSRLQ             $0x1c, Z7, Z0
 	VPORQ              Z0, Z7, Z7
 	VPMOVQD            Z7, Y7
@@ -3044,16 +3043,16 @@ done57:
 	VMOVDQU8           Z7, K5, (DX)
 	VMOVUPS.Z          9472(SI), K1, Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z7
-	VPBROADCASTD       word_4b3fffff<>+0(SB), Z1
-	VFMADD231PS.RD_SAE Z7, Z0, Z1
-	VPERMPS            128(CX), Z1, Z7
+	VPBROADCASTD       word_4b3fffff<>+0(SB), Z5
+	VFMADD231PS.RD_SAE Z7, Z0, Z5
+	VPERMPS            128(CX), Z5, Z7
 	VCMPPS             $0x1e, Z7, Z0, K1
-	VPADDD.BCST        word_1<>+0(SB), Z1, K1, Z1
+	VPADDD.BCST        word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS.Z          9536(SI), K2, Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z8
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z7
 	VFMADD231PS.RD_SAE Z8, Z0, Z7
@@ -3062,7 +3061,7 @@ done57:
 	VPADDD.BCST        word_1<>+0(SB), Z7, K1, Z7
 	VMOVUPS.Z          9600(SI), K3, Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z9
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z8
 	VFMADD231PS.RD_SAE Z9, Z0, Z8
@@ -3071,7 +3070,7 @@ done57:
 	VPADDD.BCST        word_1<>+0(SB), Z8, K1, Z8
 	VMOVUPS.Z          9664(SI), K4, Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z9
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z6
 	VFMADD231PS.RD_SAE Z9, Z0, Z6
@@ -3081,16 +3080,16 @@ done57:
 	VPSLLD             $0x08, Z7, Z7
 	VPSLLD             $0x10, Z8, Z8
 	VPSLLD             $0x18, Z6, Z6
-	VPTERNLOGD         $0x96, Z8, Z7, Z1
-	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z6, Z1
-	VPRORVQ.BCST       400(SP), Z1, Z1
-	VPSRLQ             $0x1c, Z1, Z0
-	VPORQ              Z0, Z1, Z1
-	VPMOVQD            Z1, Y1
+	VPTERNLOGD         $0x96, Z8, Z7, Z5
+	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z6, Z5
+	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPSRLQ             $0x1c, Z5, Z0
+	VPORQ              Z0, Z5, Z5
+	VPMOVQD            Z5, Y5
 	VMOVDQU32          lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z0
-	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z1, Z1
-	VPERMD             Z1, Z0, Z1
-	VMOVDQU8           Z1, K5, (BX)
+	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z5, Z5
+	VPERMD             Z5, Z0, Z5
+	VMOVDQU8           Z5, K5, (BX)
 
 none58:
 	JMP coded36
@@ -3184,24 +3183,23 @@ GLOBL word_21800000<>(SB), RODATA|NOPTR, $4
 
 // func AdamW4bitFactoredWF32GF32AVX512(w []float32, g []float32, mCodes []uint8, v []float32, mScales []float32, block int, tables *[160]uint32, mDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, POPCNT
-TEXT ·AdamW4bitFactoredWF32GF32AVX512(SB), $328-176
-	MOVQ         $0x00000000, 24(SP)
-	MOVQ         scratch+160(FP), AX
-	MOVQ         AX, 16(SP)
-	MOVQ         s+144(FP), AX
-	VBROADCASTSS 24(AX), Z1
-	VBROADCASTSS word_3f800000<>+0(SB), Z0
-	VDIVPS       Z1, Z0, Z0
-	VMOVUPS      Z0, 48(SP)
-	MOVQ         scratch+160(FP), AX
-	MOVQ         tables+128(FP), CX
-	VMOVUPS      384(CX), Z0
-	VMOVUPS      Z0, 28736(AX)
-	VMOVUPS      448(CX), Z0
-	VMOVUPS      Z0, 28800(AX)
-	MOVQ         w_len+8(FP), AX
-	TESTQ        AX, AX
-	JZ           finished60
+TEXT ·AdamW4bitFactoredWF32GF32AVX512(SB), $272-176
+	MOVQ    $0x00000000, 24(SP)
+	MOVQ    scratch+160(FP), AX
+	MOVQ    AX, 16(SP)
+	VMOVSS  word_3f800000<>+0(SB), X0
+	MOVQ    s+144(FP), AX
+	VDIVSS  24(AX), X0, X0
+	VMOVSS  X0, 48(SP)
+	MOVQ    scratch+160(FP), AX
+	MOVQ    tables+128(FP), CX
+	VMOVUPS 384(CX), Z0
+	VMOVUPS Z0, 28736(AX)
+	VMOVUPS 448(CX), Z0
+	VMOVUPS Z0, 28800(AX)
+	MOVQ    w_len+8(FP), AX
+	TESTQ   AX, AX
+	JZ      finished60
 
 block59:
 	MOVQ    block+120(FP), CX
@@ -3222,8 +3220,8 @@ block59:
 
 begun62:
 	MOVQ               s+144(FP), CX
-	VMOVUPS            48(SP), Z0
-	VBROADCASTSS       24(CX), Z1
+	VBROADCASTSS       48(SP), Z0
+	VBROADCASTSS       24(CX), Z3
 	VBROADCASTSS       32(CX), Z4
 	VBROADCASTSS       28(CX), Z5
 	VBROADCASTSS       8(CX), Z6
@@ -3249,7 +3247,7 @@ begun62:
 	JE                 alone64
 	MOVBLZX            highFirst+154(FP), DX
 	SHLQ               $0x05, DX
-	MOVQ               DX, 112(SP)
+	MOVQ               DX, 56(SP)
 	MOVQ               scratch+160(FP), DX
 	ADDQ               $0x00006f00, DX
 	MOVQ               40(SP), BX
@@ -3320,7 +3318,7 @@ loop66:
 	VADDPS           Z23, Z21, Z21
 	VSQRTPS          Z22, Z23
 	VMULPS           Z0, Z20, Z22
-	VFNMADD231PS     Z1, Z22, Z20
+	VFNMADD231PS     Z3, Z22, Z20
 	VFMADD231PS      Z0, Z20, Z22
 	VADDPS           Z5, Z22, Z22
 	VMULPS.BCST      36(CX), Z19, Z20
@@ -3329,7 +3327,7 @@ loop66:
 	VMULPS           Z4, Z20, Z17
 	VDIVPS           Z22, Z17, Z17
 	VMULPS           Z0, Z23, Z20
-	VFNMADD231PS     Z1, Z20, Z23
+	VFNMADD231PS     Z3, Z20, Z23
 	VFMADD231PS      Z0, Z23, Z20
 	VADDPS           Z5, Z20, Z20
 	VMULPS.BCST      36(CX), Z21, Z22
@@ -3404,7 +3402,7 @@ loop66:
 	VPSLLD           $0x18, Z19, Z19
 	VPTERNLOGD       $0x96, Z18, Z17, Z16
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z19, Z16
-	VPRORVQ.BCST     112(SP), Z16, Z16
+	VPRORVQ.BCST     56(SP), Z16, Z16
 	VPSRLQ           $0x1c, Z16, Z15
 	VPORQ            Z15, Z16, Z16
 	VPMOVQD          Z16, Y16
@@ -3439,7 +3437,7 @@ loop66:
 	VADDPS           Z23, Z21, Z21
 	VSQRTPS          Z22, Z23
 	VMULPS           Z0, Z20, Z22
-	VFNMADD231PS     Z1, Z22, Z20
+	VFNMADD231PS     Z3, Z22, Z20
 	VFMADD231PS      Z0, Z20, Z22
 	VADDPS           Z5, Z22, Z22
 	VMULPS.BCST      36(CX), Z19, Z20
@@ -3448,7 +3446,7 @@ loop66:
 	VMULPS           Z4, Z20, Z17
 	VDIVPS           Z22, Z17, Z17
 	VMULPS           Z0, Z23, Z20
-	VFNMADD231PS     Z1, Z20, Z23
+	VFNMADD231PS     Z3, Z20, Z23
 	VFMADD231PS      Z0, Z23, Z20
 	VADDPS           Z5, Z20, Z20
 	VMULPS.BCST      36(CX), Z21, Z22
@@ -3532,13 +3530,13 @@ loop68:
 	VADDPS           Z18, Z21, Z21
 	VSQRTPS          Z22, Z20
 	VMULPS           Z0, Z17, Z18
-	VFNMADD231PS     Z1, Z18, Z17
+	VFNMADD231PS     Z3, Z18, Z17
 	VFMADD231PS      Z0, Z17, Z18
 	VADDPS           Z5, Z18, Z18
 	VMULPS           Z4, Z19, Z17
 	VDIVPS           Z18, Z17, Z17
 	VMULPS           Z0, Z20, Z18
-	VFNMADD231PS     Z1, Z18, Z20
+	VFNMADD231PS     Z3, Z18, Z20
 	VFMADD231PS      Z0, Z20, Z18
 	VADDPS           Z5, Z18, Z18
 	VMULPS           Z4, Z21, Z20
@@ -3610,7 +3608,7 @@ loop68:
 	VPSLLD           $0x18, Z19, Z19
 	VPTERNLOGD       $0x96, Z18, Z17, Z16
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z19, Z16
-	VPRORVQ.BCST     112(SP), Z16, Z16
+	VPRORVQ.BCST     56(SP), Z16, Z16
 	VPSRLQ           $0x1c, Z16, Z15
 	VPORQ            Z15, Z16, Z16
 	VPMOVQD          Z16, Y16
@@ -3645,13 +3643,13 @@ loop68:
 	VADDPS           Z18, Z21, Z21
 	VSQRTPS          Z22, Z20
 	VMULPS           Z0, Z17, Z18
-	VFNMADD231PS     Z1, Z18, Z17
+	VFNMADD231PS     Z3, Z18, Z17
 	VFMADD231PS      Z0, Z17, Z18
 	VADDPS           Z5, Z18, Z18
 	VMULPS           Z4, Z19, Z17
 	VDIVPS           Z18, Z17, Z17
 	VMULPS           Z0, Z20, Z18
-	VFNMADD231PS     Z1, Z18, Z20
+	VFNMADD231PS     Z3, Z18, Z20
 	VFMADD231PS      Z0, Z20, Z18
 	VADDPS           Z5, Z18, Z18
 	VMULPS           Z4, Z21, Z20
@@ -3729,7 +3727,7 @@ loop71:
 	VADDPS       Z23, Z21, Z21
 	VSQRTPS      Z22, Z23
 	VMULPS       Z0, Z20, Z22
-	VFNMADD231PS Z1, Z22, Z20
+	VFNMADD231PS Z3, Z22, Z20
 	VFMADD231PS  Z0, Z20, Z22
 	VADDPS       Z5, Z22, Z22
 	VMULPS.BCST  36(CX), Z19, Z20
@@ -3738,7 +3736,7 @@ loop71:
 	VMULPS       Z4, Z20, Z17
 	VDIVPS       Z22, Z17, Z17
 	VMULPS       Z0, Z23, Z20
-	VFNMADD231PS Z1, Z20, Z23
+	VFNMADD231PS Z3, Z20, Z23
 	VFMADD231PS  Z0, Z23, Z20
 	VADDPS       Z5, Z20, Z20
 	VMULPS.BCST  36(CX), Z21, Z22
@@ -3783,7 +3781,7 @@ loop71:
 	VADDPS       Z23, Z21, Z21
 	VSQRTPS      Z22, Z23
 	VMULPS       Z0, Z20, Z22
-	VFNMADD231PS Z1, Z22, Z20
+	VFNMADD231PS Z3, Z22, Z20
 	VFMADD231PS  Z0, Z20, Z22
 	VADDPS       Z5, Z22, Z22
 	VMULPS.BCST  36(CX), Z19, Z20
@@ -3792,7 +3790,7 @@ loop71:
 	VMULPS       Z4, Z20, Z17
 	VDIVPS       Z22, Z17, Z17
 	VMULPS       Z0, Z23, Z20
-	VFNMADD231PS Z1, Z20, Z23
+	VFNMADD231PS Z3, Z20, Z23
 	VFMADD231PS  Z0, Z23, Z20
 	VADDPS       Z5, Z20, Z20
 	VMULPS.BCST  36(CX), Z21, Z22
@@ -3831,8 +3829,8 @@ done72:
 	KMOVQ        R11, K2
 	VMOVDQU8.Z   (SI), K2, Z15
 	ADDQ         R9, SI
-	VMOVDQU64    Z15, 120(SP)
-	LEAQ         120(SP), SI
+	VMOVDQU64    Z15, 64(SP)
+	LEAQ         64(SP), SI
 	KMOVW        R10, K2
 	SHRQ         $0x10, R10
 	KMOVW        R10, K3
@@ -3864,7 +3862,7 @@ done72:
 	VADDPS       Z24, Z21, Z21
 	VSQRTPS      Z22, Z25
 	VMULPS       Z0, Z23, Z24
-	VFNMADD231PS Z1, Z24, Z23
+	VFNMADD231PS Z3, Z24, Z23
 	VFMADD231PS  Z0, Z23, Z24
 	VADDPS       Z5, Z24, Z24
 	VMULPS.BCST  36(CX), Z19, Z23
@@ -3873,7 +3871,7 @@ done72:
 	VMULPS       Z4, Z23, Z17
 	VDIVPS       Z24, Z17, Z17
 	VMULPS       Z0, Z25, Z23
-	VFNMADD231PS Z1, Z23, Z25
+	VFNMADD231PS Z3, Z23, Z25
 	VFMADD231PS  Z0, Z25, Z23
 	VADDPS       Z5, Z23, Z23
 	VMULPS.BCST  36(CX), Z21, Z24
@@ -3928,7 +3926,7 @@ done72:
 	VADDPS       Z24, Z21, Z21
 	VSQRTPS      Z22, Z25
 	VMULPS       Z0, Z23, Z24
-	VFNMADD231PS Z1, Z24, Z23
+	VFNMADD231PS Z3, Z24, Z23
 	VFMADD231PS  Z0, Z23, Z24
 	VADDPS       Z5, Z24, Z24
 	VMULPS.BCST  36(CX), Z19, Z23
@@ -3937,7 +3935,7 @@ done72:
 	VMULPS       Z4, Z23, Z17
 	VDIVPS       Z24, Z17, Z17
 	VMULPS       Z0, Z25, Z23
-	VFNMADD231PS Z1, Z23, Z25
+	VFNMADD231PS Z3, Z23, Z25
 	VFMADD231PS  Z0, Z25, Z23
 	VADDPS       Z5, Z23, Z23
 	VMULPS.BCST  36(CX), Z21, Z0
@@ -4012,13 +4010,13 @@ loop74:
 	VADDPS       Z18, Z21, Z21
 	VSQRTPS      Z22, Z20
 	VMULPS       Z0, Z17, Z18
-	VFNMADD231PS Z1, Z18, Z17
+	VFNMADD231PS Z3, Z18, Z17
 	VFMADD231PS  Z0, Z17, Z18
 	VADDPS       Z5, Z18, Z18
 	VMULPS       Z4, Z19, Z17
 	VDIVPS       Z18, Z17, Z17
 	VMULPS       Z0, Z20, Z18
-	VFNMADD231PS Z1, Z18, Z20
+	VFNMADD231PS Z3, Z18, Z20
 	VFMADD231PS  Z0, Z20, Z18
 	VADDPS       Z5, Z18, Z18
 	VMULPS       Z4, Z21, Z20
@@ -4060,13 +4058,13 @@ loop74:
 	VADDPS       Z18, Z21, Z21
 	VSQRTPS      Z22, Z20
 	VMULPS       Z0, Z17, Z18
-	VFNMADD231PS Z1, Z18, Z17
+	VFNMADD231PS Z3, Z18, Z17
 	VFMADD231PS  Z0, Z17, Z18
 	VADDPS       Z5, Z18, Z18
 	VMULPS       Z4, Z19, Z17
 	VDIVPS       Z18, Z17, Z17
 	VMULPS       Z0, Z20, Z18
-	VFNMADD231PS Z1, Z18, Z20
+	VFNMADD231PS Z3, Z18, Z20
 	VFMADD231PS  Z0, Z20, Z18
 	VADDPS       Z5, Z18, Z18
 	VMULPS       Z4, Z21, Z20
@@ -4102,8 +4100,8 @@ done75:
 	KMOVQ        R11, K2
 	VMOVDQU8.Z   (SI), K2, Z15
 	ADDQ         R9, SI
-	VMOVDQU64    Z15, 184(SP)
-	LEAQ         184(SP), SI
+	VMOVDQU64    Z15, 128(SP)
+	LEAQ         128(SP), SI
 	KMOVW        R10, K2
 	SHRQ         $0x10, R10
 	KMOVW        R10, K3
@@ -4135,13 +4133,13 @@ done75:
 	VADDPS       Z18, Z21, Z21
 	VSQRTPS      Z22, Z23
 	VMULPS       Z0, Z17, Z18
-	VFNMADD231PS Z1, Z18, Z17
+	VFNMADD231PS Z3, Z18, Z17
 	VFMADD231PS  Z0, Z17, Z18
 	VADDPS       Z5, Z18, Z18
 	VMULPS       Z4, Z19, Z17
 	VDIVPS       Z18, Z17, Z17
 	VMULPS       Z0, Z23, Z18
-	VFNMADD231PS Z1, Z18, Z23
+	VFNMADD231PS Z3, Z18, Z23
 	VFMADD231PS  Z0, Z23, Z18
 	VADDPS       Z5, Z18, Z18
 	VMULPS       Z4, Z21, Z23
@@ -4193,13 +4191,13 @@ done75:
 	VADDPS       Z18, Z21, Z21
 	VSQRTPS      Z22, Z23
 	VMULPS       Z0, Z17, Z18
-	VFNMADD231PS Z1, Z18, Z17
+	VFNMADD231PS Z3, Z18, Z17
 	VFMADD231PS  Z0, Z17, Z18
 	VADDPS       Z5, Z18, Z18
 	VMULPS       Z4, Z19, Z17
 	VDIVPS       Z18, Z17, Z17
 	VMULPS       Z0, Z23, Z18
-	VFNMADD231PS Z1, Z18, Z23
+	VFNMADD231PS Z3, Z18, Z23
 	VFMADD231PS  Z0, Z23, Z18
 	VADDPS       Z5, Z18, Z18
 	VMULPS       Z4, Z21, Z0
@@ -4318,7 +4316,7 @@ finished60:
 	JE                 none84
 	MOVBLZX            highFirst+154(FP), AX
 	SHLQ               $0x05, AX
-	MOVQ               AX, 248(SP)
+	MOVQ               AX, 192(SP)
 	MOVQ               scratch+160(FP), AX
 	ADDQ               $0x00006f00, AX
 	MOVQ               40(SP), CX
@@ -4408,7 +4406,7 @@ loop87:
 	VPSLLD           $0x18, Z4, Z4
 	VPTERNLOGD       $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST     248(SP), Z1, Z1
+	VPRORVQ.BCST     192(SP), Z1, Z1
 	VPSRLQ           $0x1c, Z1, Z0
 	VPORQ            Z0, Z1, Z1
 	VPMOVQD          Z1, Y1
@@ -4498,7 +4496,7 @@ done88:
 	VPSLLD           $0x18, Z4, Z4
 	VPTERNLOGD       $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST     248(SP), Z1, Z1
+	VPRORVQ.BCST     192(SP), Z1, Z1
 	VPSRLQ           $0x1c, Z1, Z0
 	VPORQ            Z0, Z1, Z1
 	VPMOVQD          Z1, Y1
@@ -4520,7 +4518,7 @@ apart61:
 	JE                 none90
 	MOVBLZX            highFirst+154(FP), CX
 	SHLQ               $0x05, CX
-	MOVQ               CX, 256(SP)
+	MOVQ               CX, 200(SP)
 	MOVQ               scratch+160(FP), CX
 	ADDQ               $0x00006f00, CX
 	MOVQ               40(SP), DX
@@ -4531,17 +4529,17 @@ apart61:
 	MOVQ               40(SP), DX
 	VBROADCASTSS       (DX), Z0
 	MOVQ               tables+128(FP), DX
-	VRCP14SS           X0, X0, X1
-	VMULSS             word_3f98fc50<>+0(SB), X1, X1
-	VBROADCASTSS       X1, Z1
-	VMOVUPS            Z1, 192(CX)
+	VRCP14SS           X0, X0, X3
+	VMULSS             word_3f98fc50<>+0(SB), X3, X3
+	VBROADCASTSS       X3, Z3
+	VMOVUPS            Z3, 192(CX)
 	VMULPS             256(DX), Z0, Z4
-	VMOVUPS            128(DX), Z1
-	VFMADD231PS.RD_SAE Z0, Z1, Z4
+	VMOVUPS            128(DX), Z3
+	VFMADD231PS.RD_SAE Z0, Z3, Z4
 	VMOVUPS            Z4, (CX)
 	VMULPS             320(DX), Z0, Z4
-	VMOVUPS            192(DX), Z1
-	VFMADD231PS.RD_SAE Z0, Z1, Z4
+	VMOVUPS            192(DX), Z3
+	VFMADD231PS.RD_SAE Z0, Z3, Z4
 	VMOVUPS            Z4, 64(CX)
 	MOVQ               32(SP), DX
 	MOVQ               scratch+160(FP), BX
@@ -4554,18 +4552,18 @@ apart61:
 
 loop93:
 	VMOVUPS          4736(BX), Z0
-	VMULPS           192(CX), Z0, Z1
-	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z1, Z1
-	VPSRLD           $0x17, Z1, Z1
+	VMULPS           192(CX), Z0, Z3
+	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z3, Z3
+	VPSRLD           $0x17, Z3, Z3
 	VPSRLD           $0x1b, Z0, Z4
-	VPTERNLOGD.BCST  $0xd8, word_10<>+0(SB), Z4, Z1
+	VPTERNLOGD.BCST  $0xd8, word_10<>+0(SB), Z4, Z3
 	VMOVUPS          (CX), Z5
-	VMOVAPS          Z1, Z4
+	VMOVAPS          Z3, Z4
 	VPERMI2PS        64(CX), Z5, Z4
 	VCMPPS           $0x1e, Z4, Z0, K1
 	VMOVDQU32        320(CX), Z0
-	VPERMI2D         384(CX), Z0, Z1
-	VPADDD.BCST      word_1<>+0(SB), Z1, K1, Z1
+	VPERMI2D         384(CX), Z0, Z3
+	VPADDD.BCST      word_1<>+0(SB), Z3, K1, Z3
 	VMOVUPS          4800(BX), Z0
 	VMULPS           192(CX), Z0, Z4
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z4, Z4
@@ -4608,16 +4606,16 @@ loop93:
 	VPSLLD           $0x08, Z4, Z4
 	VPSLLD           $0x10, Z5, Z5
 	VPSLLD           $0x18, Z6, Z6
-	VPTERNLOGD       $0x96, Z5, Z4, Z1
-	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z1
-	VPRORVQ.BCST     256(SP), Z1, Z1
-	VPSRLQ           $0x1c, Z1, Z0
-	VPORQ            Z0, Z1, Z1
-	VPMOVQD          Z1, Y1
+	VPTERNLOGD       $0x96, Z5, Z4, Z3
+	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z3
+	VPRORVQ.BCST     200(SP), Z3, Z3
+	VPSRLQ           $0x1c, Z3, Z0
+	VPORQ            Z0, Z3, Z3
+	VPMOVQD          Z3, Y3
 	VMOVDQU32        lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z0
-	VPSHUFB          turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z1, Z1
-	VPERMD           Z1, Z0, Z1
-	VMOVDQU64        Y1, (DX)
+	VPSHUFB          turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z3, Z3
+	VPERMD           Z3, Z0, Z3
+	VMOVDQU64        Y3, (DX)
 	ADDQ             $0x00000100, BX
 	ADDQ             $0x00000020, DX
 	SUBQ             $0x40, SI
@@ -4644,18 +4642,18 @@ done94:
 	BZHIQ            SI, DI, DI
 	KMOVQ            DI, K5
 	VMOVUPS.Z        4736(BX), K1, Z0
-	VMULPS           192(CX), Z0, Z1
-	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z1, Z1
-	VPSRLD           $0x17, Z1, Z1
+	VMULPS           192(CX), Z0, Z3
+	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z3, Z3
+	VPSRLD           $0x17, Z3, Z3
 	VPSRLD           $0x1b, Z0, Z4
-	VPTERNLOGD.BCST  $0xd8, word_10<>+0(SB), Z4, Z1
+	VPTERNLOGD.BCST  $0xd8, word_10<>+0(SB), Z4, Z3
 	VMOVUPS          (CX), Z5
-	VMOVAPS          Z1, Z4
+	VMOVAPS          Z3, Z4
 	VPERMI2PS        64(CX), Z5, Z4
 	VCMPPS           $0x1e, Z4, Z0, K1
 	VMOVDQU32        320(CX), Z0
-	VPERMI2D         384(CX), Z0, Z1
-	VPADDD.BCST      word_1<>+0(SB), Z1, K1, Z1
+	VPERMI2D         384(CX), Z0, Z3
+	VPADDD.BCST      word_1<>+0(SB), Z3, K1, Z3
 	VMOVUPS.Z        4800(BX), K2, Z0
 	VMULPS           192(CX), Z0, Z4
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z4, Z4
@@ -4698,16 +4696,16 @@ done94:
 	VPSLLD           $0x08, Z4, Z4
 	VPSLLD           $0x10, Z5, Z5
 	VPSLLD           $0x18, Z6, Z6
-	VPTERNLOGD       $0x96, Z5, Z4, Z1
-	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z1
-	VPRORVQ.BCST     256(SP), Z1, Z1
-	VPSRLQ           $0x1c, Z1, Z0
-	VPORQ            Z0, Z1, Z1
-	VPMOVQD          Z1, Y1
+	VPTERNLOGD       $0x96, Z5, Z4, Z3
+	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z3
+	VPRORVQ.BCST     200(SP), Z3, Z3
+	VPSRLQ           $0x1c, Z3, Z0
+	VPORQ            Z0, Z3, Z3
+	VPMOVQD          Z3, Y3
 	VMOVDQU32        lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z0
-	VPSHUFB          turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z1, Z1
-	VPERMD           Z1, Z0, Z1
-	VMOVDQU8         Z1, K5, (DX)
+	VPSHUFB          turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z3, Z3
+	VPERMD           Z3, Z0, Z3
+	VMOVDQU8         Z3, K5, (DX)
 
 none95:
 coded92:
@@ -4751,8 +4749,8 @@ again96:
 	KMOVQ        R15, K2
 	VMOVDQU8.Z   (R9), K2, Z0
 	ADDQ         R14, R9
-	VMOVDQU64    Z0, 264(SP)
-	LEAQ         264(SP), R14
+	VMOVDQU64    Z0, 208(SP)
+	LEAQ         208(SP), R14
 	KMOVW        R13, K2
 	SHRQ         $0x10, R13
 	KMOVW        R13, K3
@@ -4784,7 +4782,7 @@ again96:
 	VMULPS.BCST  40(CX), Z11, Z11
 	VADDPS       Z11, Z21, Z21
 	VSQRTPS      Z17, Z11
-	VDIVPS       Z1, Z11, Z11
+	VDIVPS       Z3, Z11, Z11
 	VADDPS       Z5, Z11, Z11
 	VBLENDMPS    Z21, Z16, K4, Z21
 	VMULPS       Z4, Z21, Z21
@@ -4813,7 +4811,7 @@ again96:
 	VMULPS.BCST  40(CX), Z15, Z11
 	VADDPS       Z11, Z0, Z0
 	VSQRTPS      Z19, Z11
-	VDIVPS       Z1, Z11, Z11
+	VDIVPS       Z3, Z11, Z11
 	VADDPS       Z5, Z11, Z11
 	VBLENDMPS    Z0, Z18, K2, Z0
 	VMULPS       Z4, Z0, Z0
@@ -4861,7 +4859,7 @@ again96:
 	VMULPS.BCST  40(CX), Z11, Z11
 	VADDPS       Z11, Z21, Z21
 	VSQRTPS      Z17, Z11
-	VDIVPS       Z1, Z11, Z11
+	VDIVPS       Z3, Z11, Z11
 	VADDPS       Z5, Z11, Z11
 	VBLENDMPS    Z21, Z16, K4, Z21
 	VMULPS       Z4, Z21, Z21
@@ -4890,7 +4888,7 @@ again96:
 	VMULPS.BCST  40(CX), Z15, Z11
 	VADDPS       Z11, Z0, Z0
 	VSQRTPS      Z19, Z11
-	VDIVPS       Z1, Z11, Z11
+	VDIVPS       Z3, Z11, Z11
 	VADDPS       Z5, Z11, Z11
 	VBLENDMPS    Z0, Z18, K2, Z0
 	VMULPS       Z4, Z0, Z0
@@ -4928,30 +4926,30 @@ unusual85:
 	MOVQ         40(SP), CX
 	MOVL         (CX), DX
 	VBROADCASTSS (CX), Z0
-	VPTERNLOGD   $0xff, Z2, Z2, Z2
+	VPTERNLOGD   $0xff, Z1, Z1, Z1
 	TESTL        DX, DX
 	JZ           none98
 	CMPL         DX, $0x7f800000
 	JAE          none98
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
+	VBROADCASTSS word_3f800000<>+0(SB), Z2
 	CMPL         DX, $0x71800000
 	JAE          large97
 	CMPL         DX, $0x21800000
 	JAE          adjusted99
-	VBROADCASTSS word_6c000000<>+0(SB), Z1
+	VBROADCASTSS word_6c000000<>+0(SB), Z2
 	JMP          adjusted99
 
 large97:
-	VBROADCASTSS word_21800000<>+0(SB), Z1
+	VBROADCASTSS word_21800000<>+0(SB), Z2
 	JMP          adjusted99
 
 none98:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
-	VPXORD       Z2, Z2, Z2
+	VBROADCASTSS word_3f800000<>+0(SB), Z2
+	VPXORD       Z1, Z1, Z1
 
 adjusted99:
-	VMULPS             Z1, Z0, Z0
+	VMULPS             Z2, Z0, Z0
 	MOVQ               tables+128(FP), CX
 	VRCP14SS           X0, X0, X3
 	VMULSS             word_3f98fc50<>+0(SB), X3, X3
@@ -4976,8 +4974,8 @@ adjusted99:
 
 loop100:
 	VMOVUPS          4736(DX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z3
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z3, Z3
 	VPSRLD           $0x17, Z3, Z3
@@ -4991,8 +4989,8 @@ loop100:
 	VPERMI2D         384(AX), Z0, Z3
 	VPADDD.BCST      word_1<>+0(SB), Z3, K1, Z3
 	VMOVUPS          4800(DX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z4
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z4, Z4
 	VPSRLD           $0x17, Z4, Z4
@@ -5006,8 +5004,8 @@ loop100:
 	VPERMI2D         384(AX), Z0, Z4
 	VPADDD.BCST      word_1<>+0(SB), Z4, K1, Z4
 	VMOVUPS          4864(DX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z5
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z5, Z5
 	VPSRLD           $0x17, Z5, Z5
@@ -5021,8 +5019,8 @@ loop100:
 	VPERMI2D         384(AX), Z0, Z5
 	VPADDD.BCST      word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS          4928(DX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z6
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z6, Z6
 	VPSRLD           $0x17, Z6, Z6
@@ -5040,7 +5038,7 @@ loop100:
 	VPSLLD           $0x18, Z6, Z6
 	VPTERNLOGD       $0x96, Z5, Z4, Z3
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z3
-	VPRORVQ.BCST     248(SP), Z3, Z3
+	VPRORVQ.BCST     192(SP), Z3, Z3
 	VPSRLQ           $0x1c, Z3, Z0
 	VPORQ            Z0, Z3, Z3
 	VPMOVQD          Z3, Y3
@@ -5074,8 +5072,8 @@ done101:
 	BZHIQ            BX, SI, SI
 	KMOVQ            SI, K5
 	VMOVUPS.Z        4736(DX), K1, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z3
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z3, Z3
 	VPSRLD           $0x17, Z3, Z3
@@ -5089,8 +5087,8 @@ done101:
 	VPERMI2D         384(AX), Z0, Z3
 	VPADDD.BCST      word_1<>+0(SB), Z3, K1, Z3
 	VMOVUPS.Z        4800(DX), K2, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z4
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z4, Z4
 	VPSRLD           $0x17, Z4, Z4
@@ -5104,8 +5102,8 @@ done101:
 	VPERMI2D         384(AX), Z0, Z4
 	VPADDD.BCST      word_1<>+0(SB), Z4, K1, Z4
 	VMOVUPS.Z        4864(DX), K3, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z5
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z5, Z5
 	VPSRLD           $0x17, Z5, Z5
@@ -5119,8 +5117,8 @@ done101:
 	VPERMI2D         384(AX), Z0, Z5
 	VPADDD.BCST      word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS.Z        4928(DX), K4, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z1
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z1, Z1
 	VPSRLD           $0x17, Z1, Z1
@@ -5138,7 +5136,7 @@ done101:
 	VPSLLD           $0x18, Z1, Z1
 	VPTERNLOGD       $0x96, Z5, Z4, Z3
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z1, Z3
-	VPRORVQ.BCST     248(SP), Z3, Z3
+	VPRORVQ.BCST     192(SP), Z3, Z3
 	VPSRLQ           $0x1c, Z3, Z0
 	VPORQ            Z0, Z3, Z3
 	VPMOVQD          Z3, Y3
@@ -5154,30 +5152,30 @@ unusual91:
 	MOVQ         40(SP), DX
 	MOVL         (DX), BX
 	VBROADCASTSS (DX), Z0
-	VPTERNLOGD   $0xff, Z3, Z3, Z3
+	VPTERNLOGD   $0xff, Z2, Z2, Z2
 	TESTL        BX, BX
 	JZ           none104
 	CMPL         BX, $0x7f800000
 	JAE          none104
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
+	VBROADCASTSS word_3f800000<>+0(SB), Z3
 	CMPL         BX, $0x71800000
 	JAE          large103
 	CMPL         BX, $0x21800000
 	JAE          adjusted105
-	VBROADCASTSS word_6c000000<>+0(SB), Z1
+	VBROADCASTSS word_6c000000<>+0(SB), Z3
 	JMP          adjusted105
 
 large103:
-	VBROADCASTSS word_21800000<>+0(SB), Z1
+	VBROADCASTSS word_21800000<>+0(SB), Z3
 	JMP          adjusted105
 
 none104:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
-	VPXORD       Z3, Z3, Z3
+	VBROADCASTSS word_3f800000<>+0(SB), Z3
+	VPXORD       Z2, Z2, Z2
 
 adjusted105:
-	VMULPS             Z1, Z0, Z0
+	VMULPS             Z3, Z0, Z0
 	MOVQ               tables+128(FP), DX
 	VRCP14SS           X0, X0, X4
 	VMULSS             word_3f98fc50<>+0(SB), X4, X4
@@ -5202,8 +5200,8 @@ adjusted105:
 
 loop106:
 	VMOVUPS          4736(BX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
 	VMULPS           192(CX), Z0, Z4
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z4, Z4
 	VPSRLD           $0x17, Z4, Z4
@@ -5217,8 +5215,8 @@ loop106:
 	VPERMI2D         384(CX), Z0, Z4
 	VPADDD.BCST      word_1<>+0(SB), Z4, K1, Z4
 	VMOVUPS          4800(BX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
 	VMULPS           192(CX), Z0, Z5
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z5, Z5
 	VPSRLD           $0x17, Z5, Z5
@@ -5232,8 +5230,8 @@ loop106:
 	VPERMI2D         384(CX), Z0, Z5
 	VPADDD.BCST      word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS          4864(BX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
 	VMULPS           192(CX), Z0, Z6
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z6, Z6
 	VPSRLD           $0x17, Z6, Z6
@@ -5247,8 +5245,8 @@ loop106:
 	VPERMI2D         384(CX), Z0, Z6
 	VPADDD.BCST      word_1<>+0(SB), Z6, K1, Z6
 	VMOVUPS          4928(BX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
 	VMULPS           192(CX), Z0, Z7
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z7, Z7
 	VPSRLD           $0x17, Z7, Z7
@@ -5266,7 +5264,7 @@ loop106:
 	VPSLLD           $0x18, Z7, Z7
 	VPTERNLOGD       $0x96, Z6, Z5, Z4
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z7, Z4
-	VPRORVQ.BCST     256(SP), Z4, Z4
+	VPRORVQ.BCST     200(SP), Z4, Z4
 	VPSRLQ           $0x1c, Z4, Z0
 	VPORQ            Z0, Z4, Z4
 	VPMOVQD          Z4, Y4
@@ -5300,8 +5298,8 @@ done107:
 	BZHIQ            SI, DI, DI
 	KMOVQ            DI, K5
 	VMOVUPS.Z        4736(BX), K1, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
 	VMULPS           192(CX), Z0, Z4
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z4, Z4
 	VPSRLD           $0x17, Z4, Z4
@@ -5315,8 +5313,8 @@ done107:
 	VPERMI2D         384(CX), Z0, Z4
 	VPADDD.BCST      word_1<>+0(SB), Z4, K1, Z4
 	VMOVUPS.Z        4800(BX), K2, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
 	VMULPS           192(CX), Z0, Z5
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z5, Z5
 	VPSRLD           $0x17, Z5, Z5
@@ -5330,8 +5328,8 @@ done107:
 	VPERMI2D         384(CX), Z0, Z5
 	VPADDD.BCST      word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS.Z        4864(BX), K3, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
 	VMULPS           192(CX), Z0, Z6
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z6, Z6
 	VPSRLD           $0x17, Z6, Z6
@@ -5345,26 +5343,26 @@ done107:
 	VPERMI2D         384(CX), Z0, Z6
 	VPADDD.BCST      word_1<>+0(SB), Z6, K1, Z6
 	VMOVUPS.Z        4928(BX), K4, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
-	VMULPS           192(CX), Z0, Z1
-	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z1, Z1
-	VPSRLD           $0x17, Z1, Z1
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
+	VMULPS           192(CX), Z0, Z3
+	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z3, Z3
+	VPSRLD           $0x17, Z3, Z3
 	VPSRLD           $0x1b, Z0, Z7
-	VPTERNLOGD.BCST  $0xd8, word_10<>+0(SB), Z7, Z1
+	VPTERNLOGD.BCST  $0xd8, word_10<>+0(SB), Z7, Z3
 	VMOVUPS          (CX), Z8
-	VMOVAPS          Z1, Z7
+	VMOVAPS          Z3, Z7
 	VPERMI2PS        64(CX), Z8, Z7
 	VCMPPS           $0x1e, Z7, Z0, K1
 	VMOVDQU32        320(CX), Z0
-	VPERMI2D         384(CX), Z0, Z1
-	VPADDD.BCST      word_1<>+0(SB), Z1, K1, Z1
+	VPERMI2D         384(CX), Z0, Z3
+	VPADDD.BCST      word_1<>+0(SB), Z3, K1, Z3
 	VPSLLD           $0x08, Z5, Z5
 	VPSLLD           $0x10, Z6, Z6
-	VPSLLD           $0x18, Z1, Z1
+	VPSLLD           $0x18, Z3, Z3
 	VPTERNLOGD       $0x96, Z6, Z5, Z4
-	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z1, Z4
-	VPRORVQ.BCST     256(SP), Z4, Z4
+	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z3, Z4
+	VPRORVQ.BCST     200(SP), Z4, Z4
 	VPSRLQ           $0x1c, Z4, Z0
 	VPORQ            Z0, Z4, Z4
 	VPMOVQD          Z4, Y4
@@ -5378,24 +5376,23 @@ none108:
 
 // func AdamW4bitWBF16GBF16AVX512(w []uint16, g []uint16, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, tables *[160]uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, POPCNT
-TEXT ·AdamW4bitWBF16GBF16AVX512(SB), $536-200
-	MOVQ         $0x00000000, 24(SP)
-	MOVQ         scratch+184(FP), AX
-	MOVQ         AX, 16(SP)
-	MOVQ         s+168(FP), AX
-	VBROADCASTSS 24(AX), Z1
-	VBROADCASTSS word_3f800000<>+0(SB), Z0
-	VDIVPS       Z1, Z0, Z0
-	VMOVUPS      Z0, 64(SP)
-	MOVQ         scratch+184(FP), AX
-	MOVQ         tables+152(FP), CX
-	VMOVUPS      384(CX), Z0
-	VMOVUPS      Z0, 28736(AX)
-	VMOVUPS      448(CX), Z0
-	VMOVUPS      Z0, 28800(AX)
-	MOVQ         w_len+8(FP), AX
-	TESTQ        AX, AX
-	JZ           finished110
+TEXT ·AdamW4bitWBF16GBF16AVX512(SB), $480-200
+	MOVQ    $0x00000000, 24(SP)
+	MOVQ    scratch+184(FP), AX
+	MOVQ    AX, 16(SP)
+	VMOVSS  word_3f800000<>+0(SB), X0
+	MOVQ    s+168(FP), AX
+	VDIVSS  24(AX), X0, X0
+	VMOVSS  X0, 64(SP)
+	MOVQ    scratch+184(FP), AX
+	MOVQ    tables+152(FP), CX
+	VMOVUPS 384(CX), Z0
+	VMOVUPS Z0, 28736(AX)
+	VMOVUPS 448(CX), Z0
+	VMOVUPS Z0, 28800(AX)
+	MOVQ    w_len+8(FP), AX
+	TESTQ   AX, AX
+	JZ      finished110
 
 block109:
 	MOVQ    block+144(FP), CX
@@ -5421,8 +5418,8 @@ block109:
 
 begun112:
 	MOVQ               s+168(FP), CX
-	VMOVUPS            64(SP), Z0
-	VBROADCASTSS       24(CX), Z1
+	VBROADCASTSS       64(SP), Z0
+	VBROADCASTSS       24(CX), Z5
 	VBROADCASTSS       32(CX), Z6
 	VBROADCASTSS       28(CX), Z7
 	VBROADCASTSS       8(CX), Z8
@@ -5454,7 +5451,7 @@ begun112:
 	JE                 alone114
 	MOVBLZX            highFirst+178(FP), DX
 	SHLQ               $0x05, DX
-	MOVQ               DX, 128(SP)
+	MOVQ               DX, 72(SP)
 	MOVQ               scratch+184(FP), DX
 	ADDQ               $0x00006f00, DX
 	MOVQ               40(SP), BX
@@ -5550,7 +5547,7 @@ loop116:
 	VADDPS             Z30, Z28, Z28
 	VSQRTPS            Z28, Z31
 	VMULPS             Z0, Z29, Z30
-	VFNMADD231PS       Z1, Z30, Z29
+	VFNMADD231PS       Z5, Z30, Z29
 	VFMADD231PS        Z0, Z29, Z30
 	VADDPS             Z7, Z30, Z30
 	VMULPS.BCST        36(CX), Z25, Z29
@@ -5559,7 +5556,7 @@ loop116:
 	VMULPS             Z6, Z29, Z23
 	VDIVPS             Z30, Z23, Z23
 	VMULPS             Z0, Z31, Z29
-	VFNMADD231PS       Z1, Z29, Z31
+	VFNMADD231PS       Z5, Z29, Z31
 	VFMADD231PS        Z0, Z31, Z29
 	VADDPS             Z7, Z29, Z29
 	VMULPS.BCST        36(CX), Z27, Z30
@@ -5646,7 +5643,7 @@ loop116:
 	VPSLLD             $0x18, Z25, Z25
 	VPTERNLOGD         $0x96, Z24, Z23, Z22
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z25, Z22
-	VPRORVQ.BCST       128(SP), Z22, Z22
+	VPRORVQ.BCST       72(SP), Z22, Z22
 	VPSRLQ             $0x1c, Z22, Z21
 	VPORQ              Z21, Z22, Z22
 	VPMOVQD            Z22, Y22
@@ -5697,7 +5694,7 @@ loop116:
 	VADDPS             Z30, Z28, Z28
 	VSQRTPS            Z28, Z31
 	VMULPS             Z0, Z29, Z30
-	VFNMADD231PS       Z1, Z30, Z29
+	VFNMADD231PS       Z5, Z30, Z29
 	VFMADD231PS        Z0, Z29, Z30
 	VADDPS             Z7, Z30, Z30
 	VMULPS.BCST        36(CX), Z25, Z29
@@ -5706,7 +5703,7 @@ loop116:
 	VMULPS             Z6, Z29, Z23
 	VDIVPS             Z30, Z23, Z23
 	VMULPS             Z0, Z31, Z29
-	VFNMADD231PS       Z1, Z29, Z31
+	VFNMADD231PS       Z5, Z29, Z31
 	VFMADD231PS        Z0, Z31, Z29
 	VADDPS             Z7, Z29, Z29
 	VMULPS.BCST        36(CX), Z27, Z30
@@ -5769,7 +5766,7 @@ loop116:
 	VPSLLD             $0x18, Z25, Z25
 	VPTERNLOGD         $0x96, Z24, Z23, Z22
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z25, Z22
-	VPRORVQ.BCST       128(SP), Z22, Z22
+	VPRORVQ.BCST       72(SP), Z22, Z22
 	VPSRLQ             $0x1c, Z22, Z21
 	VPORQ              Z21, Z22, Z22
 	VPMOVQD            Z22, Y22
@@ -5858,13 +5855,13 @@ loop118:
 	VADDPS             Z29, Z28, Z28
 	VSQRTPS            Z28, Z29
 	VMULPS             Z0, Z23, Z24
-	VFNMADD231PS       Z1, Z24, Z23
+	VFNMADD231PS       Z5, Z24, Z23
 	VFMADD231PS        Z0, Z23, Z24
 	VADDPS             Z7, Z24, Z24
 	VMULPS             Z6, Z25, Z23
 	VDIVPS             Z24, Z23, Z23
 	VMULPS             Z0, Z29, Z24
-	VFNMADD231PS       Z1, Z24, Z29
+	VFNMADD231PS       Z5, Z24, Z29
 	VFMADD231PS        Z0, Z29, Z24
 	VADDPS             Z7, Z24, Z24
 	VMULPS             Z6, Z27, Z29
@@ -5948,7 +5945,7 @@ loop118:
 	VPSLLD             $0x18, Z25, Z25
 	VPTERNLOGD         $0x96, Z24, Z23, Z22
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z25, Z22
-	VPRORVQ.BCST       128(SP), Z22, Z22
+	VPRORVQ.BCST       72(SP), Z22, Z22
 	VPSRLQ             $0x1c, Z22, Z21
 	VPORQ              Z21, Z22, Z22
 	VPMOVQD            Z22, Y22
@@ -5999,13 +5996,13 @@ loop118:
 	VADDPS             Z29, Z28, Z28
 	VSQRTPS            Z28, Z29
 	VMULPS             Z0, Z23, Z24
-	VFNMADD231PS       Z1, Z24, Z23
+	VFNMADD231PS       Z5, Z24, Z23
 	VFMADD231PS        Z0, Z23, Z24
 	VADDPS             Z7, Z24, Z24
 	VMULPS             Z6, Z25, Z23
 	VDIVPS             Z24, Z23, Z23
 	VMULPS             Z0, Z29, Z24
-	VFNMADD231PS       Z1, Z24, Z29
+	VFNMADD231PS       Z5, Z24, Z29
 	VFMADD231PS        Z0, Z29, Z24
 	VADDPS             Z7, Z24, Z24
 	VMULPS             Z6, Z27, Z29
@@ -6065,7 +6062,7 @@ loop118:
 	VPSLLD             $0x18, Z25, Z25
 	VPTERNLOGD         $0x96, Z24, Z23, Z22
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z25, Z22
-	VPRORVQ.BCST       128(SP), Z22, Z22
+	VPRORVQ.BCST       72(SP), Z22, Z22
 	VPSRLQ             $0x1c, Z22, Z21
 	VPORQ              Z21, Z22, Z22
 	VPMOVQD            Z22, Y22
@@ -6150,7 +6147,7 @@ loop121:
 	VADDPS       Z30, Z28, Z28
 	VSQRTPS      Z28, Z31
 	VMULPS       Z0, Z29, Z30
-	VFNMADD231PS Z1, Z30, Z29
+	VFNMADD231PS Z5, Z30, Z29
 	VFMADD231PS  Z0, Z29, Z30
 	VADDPS       Z7, Z30, Z30
 	VMULPS.BCST  36(CX), Z25, Z29
@@ -6159,7 +6156,7 @@ loop121:
 	VMULPS       Z6, Z29, Z23
 	VDIVPS       Z30, Z23, Z23
 	VMULPS       Z0, Z31, Z29
-	VFNMADD231PS Z1, Z29, Z31
+	VFNMADD231PS Z5, Z29, Z31
 	VFMADD231PS  Z0, Z31, Z29
 	VADDPS       Z7, Z29, Z29
 	VMULPS.BCST  36(CX), Z27, Z30
@@ -6232,7 +6229,7 @@ loop121:
 	VADDPS       Z30, Z28, Z28
 	VSQRTPS      Z28, Z31
 	VMULPS       Z0, Z29, Z30
-	VFNMADD231PS Z1, Z30, Z29
+	VFNMADD231PS Z5, Z30, Z29
 	VFMADD231PS  Z0, Z29, Z30
 	VADDPS       Z7, Z30, Z30
 	VMULPS.BCST  36(CX), Z25, Z29
@@ -6241,7 +6238,7 @@ loop121:
 	VMULPS       Z6, Z29, Z23
 	VDIVPS       Z30, Z23, Z23
 	VMULPS       Z0, Z31, Z29
-	VFNMADD231PS Z1, Z29, Z31
+	VFNMADD231PS Z5, Z29, Z31
 	VFMADD231PS  Z0, Z31, Z29
 	VADDPS       Z7, Z29, Z29
 	VMULPS.BCST  36(CX), Z27, Z30
@@ -6292,8 +6289,8 @@ done122:
 	KMOVQ        R12, K3
 	VMOVDQU8.Z   (SI), K3, Z10
 	ADDQ         R11, SI
-	VMOVDQU64    Z10, 136(SP)
-	LEAQ         136(SP), SI
+	VMOVDQU64    Z10, 80(SP)
+	LEAQ         80(SP), SI
 	LEAQ         1(R9), R9
 	SHRQ         $0x01, R9
 	MOVQ         $-1, R11
@@ -6301,8 +6298,8 @@ done122:
 	KMOVQ        R11, K3
 	VMOVDQU8.Z   (R8), K3, Z10
 	ADDQ         R9, R8
-	VMOVDQU64    Z10, 200(SP)
-	LEAQ         200(SP), R8
+	VMOVDQU64    Z10, 144(SP)
+	LEAQ         144(SP), R8
 	KMOVW        R10, K3
 	SHRQ         $0x10, R10
 	KMOVW        R10, K4
@@ -6352,7 +6349,7 @@ done122:
 	VADDPS       Z28, Z26, Z26
 	VSQRTPS      Z26, Z29
 	VMULPS       Z0, Z27, Z28
-	VFNMADD231PS Z1, Z28, Z27
+	VFNMADD231PS Z5, Z28, Z27
 	VFMADD231PS  Z0, Z27, Z28
 	VADDPS       Z7, Z28, Z28
 	VMULPS.BCST  36(CX), Z23, Z27
@@ -6361,7 +6358,7 @@ done122:
 	VMULPS       Z6, Z27, Z21
 	VDIVPS       Z28, Z21, Z21
 	VMULPS       Z0, Z29, Z27
-	VFNMADD231PS Z1, Z27, Z29
+	VFNMADD231PS Z5, Z27, Z29
 	VFMADD231PS  Z0, Z29, Z27
 	VADDPS       Z7, Z27, Z27
 	VMULPS.BCST  36(CX), Z25, Z28
@@ -6446,7 +6443,7 @@ done122:
 	VADDPS       Z28, Z26, Z26
 	VSQRTPS      Z26, Z29
 	VMULPS       Z0, Z27, Z28
-	VFNMADD231PS Z1, Z28, Z27
+	VFNMADD231PS Z5, Z28, Z27
 	VFMADD231PS  Z0, Z27, Z28
 	VADDPS       Z7, Z28, Z28
 	VMULPS.BCST  36(CX), Z23, Z27
@@ -6455,7 +6452,7 @@ done122:
 	VMULPS       Z6, Z27, Z21
 	VDIVPS       Z28, Z21, Z21
 	VMULPS       Z0, Z29, Z27
-	VFNMADD231PS Z1, Z27, Z29
+	VFNMADD231PS Z5, Z27, Z29
 	VFMADD231PS  Z0, Z29, Z27
 	VADDPS       Z7, Z27, Z27
 	VMULPS.BCST  36(CX), Z25, Z0
@@ -6555,13 +6552,13 @@ loop124:
 	VADDPS       Z29, Z28, Z28
 	VSQRTPS      Z28, Z29
 	VMULPS       Z0, Z23, Z24
-	VFNMADD231PS Z1, Z24, Z23
+	VFNMADD231PS Z5, Z24, Z23
 	VFMADD231PS  Z0, Z23, Z24
 	VADDPS       Z7, Z24, Z24
 	VMULPS       Z6, Z25, Z23
 	VDIVPS       Z24, Z23, Z23
 	VMULPS       Z0, Z29, Z24
-	VFNMADD231PS Z1, Z24, Z29
+	VFNMADD231PS Z5, Z24, Z29
 	VFMADD231PS  Z0, Z29, Z24
 	VADDPS       Z7, Z24, Z24
 	VMULPS       Z6, Z27, Z29
@@ -6631,13 +6628,13 @@ loop124:
 	VADDPS       Z29, Z28, Z28
 	VSQRTPS      Z28, Z29
 	VMULPS       Z0, Z23, Z24
-	VFNMADD231PS Z1, Z24, Z23
+	VFNMADD231PS Z5, Z24, Z23
 	VFMADD231PS  Z0, Z23, Z24
 	VADDPS       Z7, Z24, Z24
 	VMULPS       Z6, Z25, Z23
 	VDIVPS       Z24, Z23, Z23
 	VMULPS       Z0, Z29, Z24
-	VFNMADD231PS Z1, Z24, Z29
+	VFNMADD231PS Z5, Z24, Z29
 	VFMADD231PS  Z0, Z29, Z24
 	VADDPS       Z7, Z24, Z24
 	VMULPS       Z6, Z27, Z29
@@ -6685,8 +6682,8 @@ done125:
 	KMOVQ        R12, K3
 	VMOVDQU8.Z   (SI), K3, Z10
 	ADDQ         R11, SI
-	VMOVDQU64    Z10, 264(SP)
-	LEAQ         264(SP), SI
+	VMOVDQU64    Z10, 208(SP)
+	LEAQ         208(SP), SI
 	LEAQ         1(R9), R9
 	SHRQ         $0x01, R9
 	MOVQ         $-1, R11
@@ -6694,8 +6691,8 @@ done125:
 	KMOVQ        R11, K3
 	VMOVDQU8.Z   (R8), K3, Z10
 	ADDQ         R9, R8
-	VMOVDQU64    Z10, 328(SP)
-	LEAQ         328(SP), R8
+	VMOVDQU64    Z10, 272(SP)
+	LEAQ         272(SP), R8
 	KMOVW        R10, K3
 	SHRQ         $0x10, R10
 	KMOVW        R10, K4
@@ -6745,13 +6742,13 @@ done125:
 	VADDPS       Z27, Z26, Z26
 	VSQRTPS      Z26, Z27
 	VMULPS       Z0, Z21, Z22
-	VFNMADD231PS Z1, Z22, Z21
+	VFNMADD231PS Z5, Z22, Z21
 	VFMADD231PS  Z0, Z21, Z22
 	VADDPS       Z7, Z22, Z22
 	VMULPS       Z6, Z23, Z21
 	VDIVPS       Z22, Z21, Z21
 	VMULPS       Z0, Z27, Z22
-	VFNMADD231PS Z1, Z22, Z27
+	VFNMADD231PS Z5, Z22, Z27
 	VFMADD231PS  Z0, Z27, Z22
 	VADDPS       Z7, Z22, Z22
 	VMULPS       Z6, Z25, Z27
@@ -6833,13 +6830,13 @@ done125:
 	VADDPS       Z27, Z26, Z26
 	VSQRTPS      Z26, Z27
 	VMULPS       Z0, Z21, Z22
-	VFNMADD231PS Z1, Z22, Z21
+	VFNMADD231PS Z5, Z22, Z21
 	VFMADD231PS  Z0, Z21, Z22
 	VADDPS       Z7, Z22, Z22
 	VMULPS       Z6, Z23, Z21
 	VDIVPS       Z22, Z21, Z21
 	VMULPS       Z0, Z27, Z22
-	VFNMADD231PS Z1, Z22, Z27
+	VFNMADD231PS Z5, Z22, Z27
 	VFMADD231PS  Z0, Z27, Z22
 	VADDPS       Z7, Z22, Z22
 	VMULPS       Z6, Z25, Z0
@@ -6881,15 +6878,15 @@ updated113:
 
 keep128:
 	VSHUFI64X2    $0x44, Z20, Z18, Z0
-	VSHUFI64X2    $0xee, Z20, Z18, Z1
-	VPMAXUD       Z1, Z0, Z0
-	VPERMQ        $0x4e, Z0, Z1
-	VPMAXUD       Z1, Z0, Z0
-	VPSHUFD       $0x4e, Z0, Z1
-	VPMAXUD       Z1, Z0, Z0
-	VPSHUFD       $0xb1, Z0, Z1
-	VPMAXUD       Z1, Z0, Z0
-	VEXTRACTI64X4 $0x01, Z0, Y1
+	VSHUFI64X2    $0xee, Z20, Z18, Z5
+	VPMAXUD       Z5, Z0, Z0
+	VPERMQ        $0x4e, Z0, Z5
+	VPMAXUD       Z5, Z0, Z0
+	VPSHUFD       $0x4e, Z0, Z5
+	VPMAXUD       Z5, Z0, Z0
+	VPSHUFD       $0xb1, Z0, Z5
+	VPMAXUD       Z5, Z0, Z0
+	VEXTRACTI64X4 $0x01, Z0, Y5
 	MOVQ          mScales_base+96(FP), DX
 	VMOVD         X0, CX
 	CMPL          mDivisor+160(FP), $0x3f800000
@@ -6900,7 +6897,7 @@ keep128:
 scale131:
 	MOVL  CX, (DX)
 	MOVQ  vScales_base+120(FP), DX
-	VMOVD X1, CX
+	VMOVD X5, CX
 	CMPL  vDivisor+164(FP), $0x3f800000
 	JNE   divide132
 	CMPL  CX, $0x7f800000
@@ -6971,7 +6968,7 @@ finished110:
 	JE                 none136
 	MOVBLZX            highFirst+178(FP), AX
 	SHLQ               $0x05, AX
-	MOVQ               AX, 392(SP)
+	MOVQ               AX, 336(SP)
 	MOVQ               scratch+184(FP), AX
 	ADDQ               $0x00006f00, AX
 	MOVQ               40(SP), CX
@@ -7078,7 +7075,7 @@ loop139:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       392(SP), Z1, Z1
+	VPRORVQ.BCST       336(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -7119,7 +7116,7 @@ loop139:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       392(SP), Z1, Z1
+	VPRORVQ.BCST       336(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -7210,7 +7207,7 @@ done140:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       392(SP), Z1, Z1
+	VPRORVQ.BCST       336(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -7251,7 +7248,7 @@ done140:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       392(SP), Z1, Z1
+	VPRORVQ.BCST       336(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -7273,7 +7270,7 @@ apart111:
 	JE                 none142
 	MOVBLZX            highFirst+178(FP), CX
 	SHLQ               $0x05, CX
-	MOVQ               CX, 400(SP)
+	MOVQ               CX, 344(SP)
 	MOVQ               scratch+184(FP), CX
 	ADDQ               $0x00006f00, CX
 	MOVQ               40(SP), DX
@@ -7289,28 +7286,28 @@ apart111:
 	MOVQ               40(SP), DX
 	VBROADCASTSS       (DX), Z0
 	MOVQ               tables+152(FP), DX
-	VRCP14SS           X0, X0, X1
-	VMULSS             word_3f98fc50<>+0(SB), X1, X1
-	VBROADCASTSS       X1, Z1
-	VMOVUPS            Z1, 192(CX)
+	VRCP14SS           X0, X0, X5
+	VMULSS             word_3f98fc50<>+0(SB), X5, X5
+	VBROADCASTSS       X5, Z5
+	VMOVUPS            Z5, 192(CX)
 	VMULPS             256(DX), Z0, Z6
-	VMOVUPS            128(DX), Z1
-	VFMADD231PS.RD_SAE Z0, Z1, Z6
+	VMOVUPS            128(DX), Z5
+	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VMOVUPS            Z6, (CX)
 	VMULPS             320(DX), Z0, Z6
-	VMOVUPS            192(DX), Z1
-	VFMADD231PS.RD_SAE Z0, Z1, Z6
+	VMOVUPS            192(DX), Z5
+	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VMOVUPS            Z6, 64(CX)
 	MOVQ               56(SP), DX
 	VBROADCASTSS       (DX), Z0
 	MOVQ               tables+152(FP), DX
-	VRCP14SS           X0, X0, X1
-	VMULSS             word_417fd70a<>+0(SB), X1, X1
-	VBROADCASTSS       X1, Z1
-	VMOVUPS            Z1, 256(CX)
+	VRCP14SS           X0, X0, X5
+	VMULSS             word_417fd70a<>+0(SB), X5, X5
+	VBROADCASTSS       X5, Z5
+	VMOVUPS            Z5, 256(CX)
 	VMULPS             576(DX), Z0, Z6
-	VMOVUPS            512(DX), Z1
-	VFMADD231PS.RD_SAE Z0, Z1, Z6
+	VMOVUPS            512(DX), Z5
+	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VMOVUPS            Z6, 128(CX)
 	MOVQ               32(SP), DX
 	MOVQ               48(SP), BX
@@ -7324,18 +7321,18 @@ apart111:
 
 loop145:
 	VMOVUPS            4736(SI), Z0
-	VMULPS             192(CX), Z0, Z1
-	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z1, Z1
-	VPSRLD             $0x17, Z1, Z1
+	VMULPS             192(CX), Z0, Z5
+	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z5, Z5
+	VPSRLD             $0x17, Z5, Z5
 	VPSRLD             $0x1b, Z0, Z6
-	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z6, Z1
+	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z6, Z5
 	VMOVUPS            (CX), Z7
-	VMOVAPS            Z1, Z6
+	VMOVAPS            Z5, Z6
 	VPERMI2PS          64(CX), Z7, Z6
 	VCMPPS             $0x1e, Z6, Z0, K1
 	VMOVDQU32          320(CX), Z0
-	VPERMI2D           384(CX), Z0, Z1
-	VPADDD.BCST        word_1<>+0(SB), Z1, K1, Z1
+	VPERMI2D           384(CX), Z0, Z5
+	VPADDD.BCST        word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS            4800(SI), Z0
 	VMULPS             192(CX), Z0, Z6
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z6, Z6
@@ -7378,23 +7375,23 @@ loop145:
 	VPSLLD             $0x08, Z6, Z6
 	VPSLLD             $0x10, Z7, Z7
 	VPSLLD             $0x18, Z8, Z8
-	VPTERNLOGD         $0x96, Z7, Z6, Z1
-	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z1
-	VPRORVQ.BCST       400(SP), Z1, Z1
-	VPSRLQ             $0x1c, Z1, Z0
-	VPORQ              Z0, Z1, Z1
-	VPMOVQD            Z1, Y1
+	VPTERNLOGD         $0x96, Z7, Z6, Z5
+	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
+	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPSRLQ             $0x1c, Z5, Z0
+	VPORQ              Z0, Z5, Z5
+	VPMOVQD            Z5, Y5
 	VMOVDQU32          lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z0
-	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z1, Z1
-	VPERMD             Z1, Z0, Z1
-	VMOVDQU64          Y1, (DX)
+	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z5, Z5
+	VPERMD             Z5, Z0, Z5
+	VMOVDQU64          Y5, (DX)
 	VMOVUPS            9472(SI), Z0
 	VMOVUPS            256(CX), Z6
-	VPBROADCASTD       word_4b3fffff<>+0(SB), Z1
-	VFMADD231PS.RD_SAE Z6, Z0, Z1
-	VPERMPS            128(CX), Z1, Z6
+	VPBROADCASTD       word_4b3fffff<>+0(SB), Z5
+	VFMADD231PS.RD_SAE Z6, Z0, Z5
+	VPERMPS            128(CX), Z5, Z6
 	VCMPPS             $0x1e, Z6, Z0, K1
-	VPADDD.BCST        word_1<>+0(SB), Z1, K1, Z1
+	VPADDD.BCST        word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS            9536(SI), Z0
 	VMOVUPS            256(CX), Z7
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z6
@@ -7419,16 +7416,16 @@ loop145:
 	VPSLLD             $0x08, Z6, Z6
 	VPSLLD             $0x10, Z7, Z7
 	VPSLLD             $0x18, Z8, Z8
-	VPTERNLOGD         $0x96, Z7, Z6, Z1
-	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z1
-	VPRORVQ.BCST       400(SP), Z1, Z1
-	VPSRLQ             $0x1c, Z1, Z0
-	VPORQ              Z0, Z1, Z1
-	VPMOVQD            Z1, Y1
+	VPTERNLOGD         $0x96, Z7, Z6, Z5
+	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
+	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPSRLQ             $0x1c, Z5, Z0
+	VPORQ              Z0, Z5, Z5
+	VPMOVQD            Z5, Y5
 	VMOVDQU32          lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z0
-	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z1, Z1
-	VPERMD             Z1, Z0, Z1
-	VMOVDQU64          Y1, (BX)
+	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z5, Z5
+	VPERMD             Z5, Z0, Z5
+	VMOVDQU64          Y5, (BX)
 	ADDQ               $0x00000100, SI
 	ADDQ               $0x00000020, DX
 	ADDQ               $0x00000020, BX
@@ -7456,18 +7453,18 @@ done146:
 	BZHIQ              DI, R8, R8
 	KMOVQ              R8, K5
 	VMOVUPS.Z          4736(SI), K1, Z0
-	VMULPS             192(CX), Z0, Z1
-	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z1, Z1
-	VPSRLD             $0x17, Z1, Z1
+	VMULPS             192(CX), Z0, Z5
+	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z5, Z5
+	VPSRLD             $0x17, Z5, Z5
 	VPSRLD             $0x1b, Z0, Z6
-	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z6, Z1
+	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z6, Z5
 	VMOVUPS            (CX), Z7
-	VMOVAPS            Z1, Z6
+	VMOVAPS            Z5, Z6
 	VPERMI2PS          64(CX), Z7, Z6
 	VCMPPS             $0x1e, Z6, Z0, K6
 	VMOVDQU32          320(CX), Z0
-	VPERMI2D           384(CX), Z0, Z1
-	VPADDD.BCST        word_1<>+0(SB), Z1, K6, Z1
+	VPERMI2D           384(CX), Z0, Z5
+	VPADDD.BCST        word_1<>+0(SB), Z5, K6, Z5
 	VMOVUPS.Z          4800(SI), K2, Z0
 	VMULPS             192(CX), Z0, Z6
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z6, Z6
@@ -7510,23 +7507,23 @@ done146:
 	VPSLLD             $0x08, Z6, Z6
 	VPSLLD             $0x10, Z7, Z7
 	VPSLLD             $0x18, Z8, Z8
-	VPTERNLOGD         $0x96, Z7, Z6, Z1
-	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z1
-	VPRORVQ.BCST       400(SP), Z1, Z1
-	VPSRLQ             $0x1c, Z1, Z0
-	VPORQ              Z0, Z1, Z1
-	VPMOVQD            Z1, Y1
+	VPTERNLOGD         $0x96, Z7, Z6, Z5
+	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
+	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPSRLQ             $0x1c, Z5, Z0
+	VPORQ              Z0, Z5, Z5
+	VPMOVQD            Z5, Y5
 	VMOVDQU32          lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z0
-	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z1, Z1
-	VPERMD             Z1, Z0, Z1
-	VMOVDQU8           Z1, K5, (DX)
+	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z5, Z5
+	VPERMD             Z5, Z0, Z5
+	VMOVDQU8           Z5, K5, (DX)
 	VMOVUPS.Z          9472(SI), K1, Z0
 	VMOVUPS            256(CX), Z6
-	VPBROADCASTD       word_4b3fffff<>+0(SB), Z1
-	VFMADD231PS.RD_SAE Z6, Z0, Z1
-	VPERMPS            128(CX), Z1, Z6
+	VPBROADCASTD       word_4b3fffff<>+0(SB), Z5
+	VFMADD231PS.RD_SAE Z6, Z0, Z5
+	VPERMPS            128(CX), Z5, Z6
 	VCMPPS             $0x1e, Z6, Z0, K1
-	VPADDD.BCST        word_1<>+0(SB), Z1, K1, Z1
+	VPADDD.BCST        word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS.Z          9536(SI), K2, Z0
 	VMOVUPS            256(CX), Z7
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z6
@@ -7551,16 +7548,16 @@ done146:
 	VPSLLD             $0x08, Z6, Z6
 	VPSLLD             $0x10, Z7, Z7
 	VPSLLD             $0x18, Z8, Z8
-	VPTERNLOGD         $0x96, Z7, Z6, Z1
-	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z1
-	VPRORVQ.BCST       400(SP), Z1, Z1
-	VPSRLQ             $0x1c, Z1, Z0
-	VPORQ              Z0, Z1, Z1
-	VPMOVQD            Z1, Y1
+	VPTERNLOGD         $0x96, Z7, Z6, Z5
+	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
+	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPSRLQ             $0x1c, Z5, Z0
+	VPORQ              Z0, Z5, Z5
+	VPMOVQD            Z5, Y5
 	VMOVDQU32          lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z0
-	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z1, Z1
-	VPERMD             Z1, Z0, Z1
-	VMOVDQU8           Z1, K5, (BX)
+	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z5, Z5
+	VPERMD             Z5, Z0, Z5
+	VMOVDQU8           Z5, K5, (BX)
 
 none147:
 coded144:
@@ -7581,11 +7578,11 @@ divide130:
 	JMP    scale131
 
 divide132:
-	VDIVSS vDivisor+164(FP), X1, X0
+	VDIVSS vDivisor+164(FP), X5, X0
 	VMOVD  X0, CX
 	CMPL   CX, $0x7f800000
 	JB     scale133
-	VMOVD  X1, CX
+	VMOVD  X5, CX
 	CMPL   CX, $0x7f800000
 	JB     scale133
 	MOVL   $0x7fc00000, CX
@@ -7616,8 +7613,8 @@ again148:
 	KMOVQ        R15, K1
 	VMOVDQU8.Z   (R9), K1, Z0
 	ADDQ         R14, R9
-	VMOVDQU64    Z0, 408(SP)
-	LEAQ         408(SP), R14
+	VMOVDQU64    Z0, 352(SP)
+	LEAQ         352(SP), R14
 	LEAQ         1(R12), R15
 	SHRQ         $0x01, R15
 	MOVQ         $-1, BP
@@ -7625,8 +7622,8 @@ again148:
 	KMOVQ        BP, K1
 	VMOVDQU8.Z   (R11), K1, Z0
 	ADDQ         R15, R11
-	VMOVDQU64    Z0, 472(SP)
-	LEAQ         472(SP), R15
+	VMOVDQU64    Z0, 416(SP)
+	LEAQ         416(SP), R15
 	KMOVW        R13, K1
 	SHRQ         $0x10, R13
 	KMOVW        R13, K3
@@ -7672,7 +7669,7 @@ again148:
 	VMULPS.BCST  40(CX), Z10, Z10
 	VADDPS       Z10, Z23, Z23
 	VSQRTPS      Z13, Z10
-	VDIVPS       Z1, Z10, Z10
+	VDIVPS       Z5, Z10, Z10
 	VADDPS       Z7, Z10, Z10
 	VBLENDMPS    Z23, Z12, K4, Z23
 	VMULPS       Z6, Z23, Z23
@@ -7721,7 +7718,7 @@ again148:
 	VMULPS.BCST  40(CX), Z11, Z10
 	VADDPS       Z10, Z0, Z0
 	VSQRTPS      Z21, Z10
-	VDIVPS       Z1, Z10, Z10
+	VDIVPS       Z5, Z10, Z10
 	VADDPS       Z7, Z10, Z10
 	VBLENDMPS    Z0, Z15, K1, Z0
 	VMULPS       Z6, Z0, Z0
@@ -7803,7 +7800,7 @@ again148:
 	VMULPS.BCST  40(CX), Z10, Z10
 	VADDPS       Z10, Z23, Z23
 	VSQRTPS      Z13, Z10
-	VDIVPS       Z1, Z10, Z10
+	VDIVPS       Z5, Z10, Z10
 	VADDPS       Z7, Z10, Z10
 	VBLENDMPS    Z23, Z12, K4, Z23
 	VMULPS       Z6, Z23, Z23
@@ -7852,7 +7849,7 @@ again148:
 	VMULPS.BCST  40(CX), Z11, Z10
 	VADDPS       Z10, Z0, Z0
 	VSQRTPS      Z21, Z10
-	VDIVPS       Z1, Z10, Z10
+	VDIVPS       Z5, Z10, Z10
 	VADDPS       Z7, Z10, Z10
 	VBLENDMPS    Z0, Z15, K1, Z0
 	VMULPS       Z6, Z0, Z0
@@ -7909,30 +7906,30 @@ unusual137:
 	MOVQ         40(SP), CX
 	MOVL         (CX), DX
 	VBROADCASTSS (CX), Z0
-	VPTERNLOGD   $0xff, Z2, Z2, Z2
+	VPTERNLOGD   $0xff, Z1, Z1, Z1
 	TESTL        DX, DX
 	JZ           none150
 	CMPL         DX, $0x7f800000
 	JAE          none150
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
+	VBROADCASTSS word_3f800000<>+0(SB), Z3
 	CMPL         DX, $0x71800000
 	JAE          large149
 	CMPL         DX, $0x21800000
 	JAE          adjusted151
-	VBROADCASTSS word_6c000000<>+0(SB), Z1
+	VBROADCASTSS word_6c000000<>+0(SB), Z3
 	JMP          adjusted151
 
 large149:
-	VBROADCASTSS word_21800000<>+0(SB), Z1
+	VBROADCASTSS word_21800000<>+0(SB), Z3
 	JMP          adjusted151
 
 none150:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
-	VPXORD       Z2, Z2, Z2
+	VBROADCASTSS word_3f800000<>+0(SB), Z3
+	VPXORD       Z1, Z1, Z1
 
 adjusted151:
-	VMULPS             Z1, Z0, Z0
+	VMULPS             Z3, Z0, Z0
 	MOVQ               tables+152(FP), CX
 	VRCP14SS           X0, X0, X4
 	VMULSS             word_3f98fc50<>+0(SB), X4, X4
@@ -7949,7 +7946,7 @@ adjusted151:
 	MOVQ               56(SP), CX
 	MOVL               (CX), DX
 	VBROADCASTSS       (CX), Z0
-	VPTERNLOGD         $0xff, Z3, Z3, Z3
+	VPTERNLOGD         $0xff, Z2, Z2, Z2
 	TESTL              DX, DX
 	JZ                 none153
 	CMPL               DX, $0x7f800000
@@ -7969,7 +7966,7 @@ large152:
 none153:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z4
-	VPXORD       Z3, Z3, Z3
+	VPXORD       Z2, Z2, Z2
 
 adjusted154:
 	VMULPS             Z4, Z0, Z0
@@ -7994,8 +7991,8 @@ adjusted154:
 
 loop155:
 	VMOVUPS            4736(BX), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z5
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z5, Z5
 	VPSRLD             $0x17, Z5, Z5
@@ -8009,8 +8006,8 @@ loop155:
 	VPERMI2D           384(AX), Z0, Z5
 	VPADDD.BCST        word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS            4800(BX), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z6
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z6, Z6
 	VPSRLD             $0x17, Z6, Z6
@@ -8024,8 +8021,8 @@ loop155:
 	VPERMI2D           384(AX), Z0, Z6
 	VPADDD.BCST        word_1<>+0(SB), Z6, K1, Z6
 	VMOVUPS            4864(BX), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z7
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z7, Z7
 	VPSRLD             $0x17, Z7, Z7
@@ -8039,8 +8036,8 @@ loop155:
 	VPERMI2D           384(AX), Z0, Z7
 	VPADDD.BCST        word_1<>+0(SB), Z7, K1, Z7
 	VMOVUPS            4928(BX), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z8
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z8, Z8
 	VPSRLD             $0x17, Z8, Z8
@@ -8058,7 +8055,7 @@ loop155:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       392(SP), Z5, Z5
+	VPRORVQ.BCST       336(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -8068,7 +8065,7 @@ loop155:
 	VMOVDQU64          Y5, (CX)
 	VMOVUPS            9472(BX), Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
+	VPANDD             Z2, Z0, Z0
 	VMOVUPS            256(AX), Z6
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z5
 	VFMADD231PS.RD_SAE Z6, Z0, Z5
@@ -8077,7 +8074,7 @@ loop155:
 	VPADDD.BCST        word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS            9536(BX), Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
+	VPANDD             Z2, Z0, Z0
 	VMOVUPS            256(AX), Z7
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z6
 	VFMADD231PS.RD_SAE Z7, Z0, Z6
@@ -8086,7 +8083,7 @@ loop155:
 	VPADDD.BCST        word_1<>+0(SB), Z6, K1, Z6
 	VMOVUPS            9600(BX), Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
+	VPANDD             Z2, Z0, Z0
 	VMOVUPS            256(AX), Z8
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z7
 	VFMADD231PS.RD_SAE Z8, Z0, Z7
@@ -8095,7 +8092,7 @@ loop155:
 	VPADDD.BCST        word_1<>+0(SB), Z7, K1, Z7
 	VMOVUPS            9664(BX), Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
+	VPANDD             Z2, Z0, Z0
 	VMOVUPS            256(AX), Z9
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z8
 	VFMADD231PS.RD_SAE Z9, Z0, Z8
@@ -8107,7 +8104,7 @@ loop155:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       392(SP), Z5, Z5
+	VPRORVQ.BCST       336(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -8142,8 +8139,8 @@ done156:
 	BZHIQ              SI, DI, DI
 	KMOVQ              DI, K5
 	VMOVUPS.Z          4736(BX), K1, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z5
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z5, Z5
 	VPSRLD             $0x17, Z5, Z5
@@ -8157,8 +8154,8 @@ done156:
 	VPERMI2D           384(AX), Z0, Z5
 	VPADDD.BCST        word_1<>+0(SB), Z5, K6, Z5
 	VMOVUPS.Z          4800(BX), K2, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z6
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z6, Z6
 	VPSRLD             $0x17, Z6, Z6
@@ -8172,8 +8169,8 @@ done156:
 	VPERMI2D           384(AX), Z0, Z6
 	VPADDD.BCST        word_1<>+0(SB), Z6, K6, Z6
 	VMOVUPS.Z          4864(BX), K3, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z7
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z7, Z7
 	VPSRLD             $0x17, Z7, Z7
@@ -8187,17 +8184,17 @@ done156:
 	VPERMI2D           384(AX), Z0, Z7
 	VPADDD.BCST        word_1<>+0(SB), Z7, K6, Z7
 	VMOVUPS.Z          4928(BX), K4, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z1
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z1, Z1
 	VPSRLD             $0x17, Z1, Z1
-	VPSRLD             $0x1b, Z0, Z2
-	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z2, Z1
+	VPSRLD             $0x1b, Z0, Z3
+	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z3, Z1
 	VMOVUPS            (AX), Z8
-	VMOVAPS            Z1, Z2
-	VPERMI2PS          64(AX), Z8, Z2
-	VCMPPS             $0x1e, Z2, Z0, K6
+	VMOVAPS            Z1, Z3
+	VPERMI2PS          64(AX), Z8, Z3
+	VCMPPS             $0x1e, Z3, Z0, K6
 	VMOVDQU32          320(AX), Z0
 	VPERMI2D           384(AX), Z0, Z1
 	VPADDD.BCST        word_1<>+0(SB), Z1, K6, Z1
@@ -8206,7 +8203,7 @@ done156:
 	VPSLLD             $0x18, Z1, Z1
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z1, Z5
-	VPRORVQ.BCST       392(SP), Z5, Z5
+	VPRORVQ.BCST       336(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -8216,25 +8213,25 @@ done156:
 	VMOVDQU8           Z5, K5, (CX)
 	VMOVUPS.Z          9472(BX), K1, Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
-	VMOVUPS            256(AX), Z2
+	VPANDD             Z2, Z0, Z0
+	VMOVUPS            256(AX), Z3
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z1
-	VFMADD231PS.RD_SAE Z2, Z0, Z1
-	VPERMPS            128(AX), Z1, Z2
-	VCMPPS             $0x1e, Z2, Z0, K1
+	VFMADD231PS.RD_SAE Z3, Z0, Z1
+	VPERMPS            128(AX), Z1, Z3
+	VCMPPS             $0x1e, Z3, Z0, K1
 	VPADDD.BCST        word_1<>+0(SB), Z1, K1, Z1
 	VMOVUPS.Z          9536(BX), K2, Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
+	VPANDD             Z2, Z0, Z0
 	VMOVUPS            256(AX), Z5
-	VPBROADCASTD       word_4b3fffff<>+0(SB), Z2
-	VFMADD231PS.RD_SAE Z5, Z0, Z2
-	VPERMPS            128(AX), Z2, Z5
+	VPBROADCASTD       word_4b3fffff<>+0(SB), Z3
+	VFMADD231PS.RD_SAE Z5, Z0, Z3
+	VPERMPS            128(AX), Z3, Z5
 	VCMPPS             $0x1e, Z5, Z0, K1
-	VPADDD.BCST        word_1<>+0(SB), Z2, K1, Z2
+	VPADDD.BCST        word_1<>+0(SB), Z3, K1, Z3
 	VMOVUPS.Z          9600(BX), K3, Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
+	VPANDD             Z2, Z0, Z0
 	VMOVUPS            256(AX), Z6
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z5
 	VFMADD231PS.RD_SAE Z6, Z0, Z5
@@ -8243,19 +8240,19 @@ done156:
 	VPADDD.BCST        word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS.Z          9664(BX), K4, Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
+	VPANDD             Z2, Z0, Z0
 	VMOVUPS            256(AX), Z4
-	VPBROADCASTD       word_4b3fffff<>+0(SB), Z3
-	VFMADD231PS.RD_SAE Z4, Z0, Z3
-	VPERMPS            128(AX), Z3, Z4
+	VPBROADCASTD       word_4b3fffff<>+0(SB), Z2
+	VFMADD231PS.RD_SAE Z4, Z0, Z2
+	VPERMPS            128(AX), Z2, Z4
 	VCMPPS             $0x1e, Z4, Z0, K1
-	VPADDD.BCST        word_1<>+0(SB), Z3, K1, Z3
-	VPSLLD             $0x08, Z2, Z2
+	VPADDD.BCST        word_1<>+0(SB), Z2, K1, Z2
+	VPSLLD             $0x08, Z3, Z3
 	VPSLLD             $0x10, Z5, Z5
-	VPSLLD             $0x18, Z3, Z3
-	VPTERNLOGD         $0x96, Z5, Z2, Z1
-	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z3, Z1
-	VPRORVQ.BCST       392(SP), Z1, Z1
+	VPSLLD             $0x18, Z2, Z2
+	VPTERNLOGD         $0x96, Z5, Z3, Z1
+	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z2, Z1
+	VPRORVQ.BCST       336(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -8271,30 +8268,30 @@ unusual143:
 	MOVQ         40(SP), DX
 	MOVL         (DX), BX
 	VBROADCASTSS (DX), Z0
-	VPTERNLOGD   $0xff, Z4, Z4, Z4
+	VPTERNLOGD   $0xff, Z3, Z3, Z3
 	TESTL        BX, BX
 	JZ           none159
 	CMPL         BX, $0x7f800000
 	JAE          none159
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
+	VBROADCASTSS word_3f800000<>+0(SB), Z5
 	CMPL         BX, $0x71800000
 	JAE          large158
 	CMPL         BX, $0x21800000
 	JAE          adjusted160
-	VBROADCASTSS word_6c000000<>+0(SB), Z1
+	VBROADCASTSS word_6c000000<>+0(SB), Z5
 	JMP          adjusted160
 
 large158:
-	VBROADCASTSS word_21800000<>+0(SB), Z1
+	VBROADCASTSS word_21800000<>+0(SB), Z5
 	JMP          adjusted160
 
 none159:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
-	VPXORD       Z4, Z4, Z4
+	VBROADCASTSS word_3f800000<>+0(SB), Z5
+	VPXORD       Z3, Z3, Z3
 
 adjusted160:
-	VMULPS             Z1, Z0, Z0
+	VMULPS             Z5, Z0, Z0
 	MOVQ               tables+152(FP), DX
 	VRCP14SS           X0, X0, X6
 	VMULSS             word_3f98fc50<>+0(SB), X6, X6
@@ -8311,7 +8308,7 @@ adjusted160:
 	MOVQ               56(SP), DX
 	MOVL               (DX), BX
 	VBROADCASTSS       (DX), Z0
-	VPTERNLOGD         $0xff, Z5, Z5, Z5
+	VPTERNLOGD         $0xff, Z4, Z4, Z4
 	TESTL              BX, BX
 	JZ                 none162
 	CMPL               BX, $0x7f800000
@@ -8331,7 +8328,7 @@ large161:
 none162:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z6
-	VPXORD       Z5, Z5, Z5
+	VPXORD       Z4, Z4, Z4
 
 adjusted163:
 	VMULPS             Z6, Z0, Z0
@@ -8356,8 +8353,8 @@ adjusted163:
 
 loop164:
 	VMOVUPS            4736(SI), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
 	VMULPS             192(CX), Z0, Z7
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z7, Z7
 	VPSRLD             $0x17, Z7, Z7
@@ -8371,8 +8368,8 @@ loop164:
 	VPERMI2D           384(CX), Z0, Z7
 	VPADDD.BCST        word_1<>+0(SB), Z7, K1, Z7
 	VMOVUPS            4800(SI), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
 	VMULPS             192(CX), Z0, Z8
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z8, Z8
 	VPSRLD             $0x17, Z8, Z8
@@ -8386,8 +8383,8 @@ loop164:
 	VPERMI2D           384(CX), Z0, Z8
 	VPADDD.BCST        word_1<>+0(SB), Z8, K1, Z8
 	VMOVUPS            4864(SI), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
 	VMULPS             192(CX), Z0, Z9
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z9, Z9
 	VPSRLD             $0x17, Z9, Z9
@@ -8401,8 +8398,8 @@ loop164:
 	VPERMI2D           384(CX), Z0, Z9
 	VPADDD.BCST        word_1<>+0(SB), Z9, K1, Z9
 	VMOVUPS            4928(SI), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
 	VMULPS             192(CX), Z0, Z10
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z10, Z10
 	VPSRLD             $0x17, Z10, Z10
@@ -8420,7 +8417,7 @@ loop164:
 	VPSLLD             $0x18, Z10, Z10
 	VPTERNLOGD         $0x96, Z9, Z8, Z7
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z10, Z7
-	VPRORVQ.BCST       400(SP), Z7, Z7
+	VPRORVQ.BCST       344(SP), Z7, Z7
 	VPSRLQ             $0x1c, Z7, Z0
 	VPORQ              Z0, Z7, Z7
 	VPMOVQD            Z7, Y7
@@ -8430,7 +8427,7 @@ loop164:
 	VMOVDQU64          Y7, (DX)
 	VMOVUPS            9472(SI), Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z8
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z7
 	VFMADD231PS.RD_SAE Z8, Z0, Z7
@@ -8439,7 +8436,7 @@ loop164:
 	VPADDD.BCST        word_1<>+0(SB), Z7, K1, Z7
 	VMOVUPS            9536(SI), Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z9
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z8
 	VFMADD231PS.RD_SAE Z9, Z0, Z8
@@ -8448,7 +8445,7 @@ loop164:
 	VPADDD.BCST        word_1<>+0(SB), Z8, K1, Z8
 	VMOVUPS            9600(SI), Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z10
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z9
 	VFMADD231PS.RD_SAE Z10, Z0, Z9
@@ -8457,7 +8454,7 @@ loop164:
 	VPADDD.BCST        word_1<>+0(SB), Z9, K1, Z9
 	VMOVUPS            9664(SI), Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z11
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z10
 	VFMADD231PS.RD_SAE Z11, Z0, Z10
@@ -8469,7 +8466,7 @@ loop164:
 	VPSLLD             $0x18, Z10, Z10
 	VPTERNLOGD         $0x96, Z9, Z8, Z7
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z10, Z7
-	VPRORVQ.BCST       400(SP), Z7, Z7
+	VPRORVQ.BCST       344(SP), Z7, Z7
 	VPSRLQ             $0x1c, Z7, Z0
 	VPORQ              Z0, Z7, Z7
 	VPMOVQD            Z7, Y7
@@ -8504,8 +8501,8 @@ done165:
 	BZHIQ              DI, R8, R8
 	KMOVQ              R8, K5
 	VMOVUPS.Z          4736(SI), K1, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
 	VMULPS             192(CX), Z0, Z7
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z7, Z7
 	VPSRLD             $0x17, Z7, Z7
@@ -8519,8 +8516,8 @@ done165:
 	VPERMI2D           384(CX), Z0, Z7
 	VPADDD.BCST        word_1<>+0(SB), Z7, K6, Z7
 	VMOVUPS.Z          4800(SI), K2, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
 	VMULPS             192(CX), Z0, Z8
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z8, Z8
 	VPSRLD             $0x17, Z8, Z8
@@ -8534,8 +8531,8 @@ done165:
 	VPERMI2D           384(CX), Z0, Z8
 	VPADDD.BCST        word_1<>+0(SB), Z8, K6, Z8
 	VMOVUPS.Z          4864(SI), K3, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
 	VMULPS             192(CX), Z0, Z9
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z9, Z9
 	VPSRLD             $0x17, Z9, Z9
@@ -8549,26 +8546,26 @@ done165:
 	VPERMI2D           384(CX), Z0, Z9
 	VPADDD.BCST        word_1<>+0(SB), Z9, K6, Z9
 	VMOVUPS.Z          4928(SI), K4, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
-	VMULPS             192(CX), Z0, Z1
-	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z1, Z1
-	VPSRLD             $0x17, Z1, Z1
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
+	VMULPS             192(CX), Z0, Z5
+	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z5, Z5
+	VPSRLD             $0x17, Z5, Z5
 	VPSRLD             $0x1b, Z0, Z10
-	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z10, Z1
+	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z10, Z5
 	VMOVUPS            (CX), Z11
-	VMOVAPS            Z1, Z10
+	VMOVAPS            Z5, Z10
 	VPERMI2PS          64(CX), Z11, Z10
 	VCMPPS             $0x1e, Z10, Z0, K6
 	VMOVDQU32          320(CX), Z0
-	VPERMI2D           384(CX), Z0, Z1
-	VPADDD.BCST        word_1<>+0(SB), Z1, K6, Z1
+	VPERMI2D           384(CX), Z0, Z5
+	VPADDD.BCST        word_1<>+0(SB), Z5, K6, Z5
 	VPSLLD             $0x08, Z8, Z8
 	VPSLLD             $0x10, Z9, Z9
-	VPSLLD             $0x18, Z1, Z1
+	VPSLLD             $0x18, Z5, Z5
 	VPTERNLOGD         $0x96, Z9, Z8, Z7
-	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z1, Z7
-	VPRORVQ.BCST       400(SP), Z7, Z7
+	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z5, Z7
+	VPRORVQ.BCST       344(SP), Z7, Z7
 	VPSRLQ             $0x1c, Z7, Z0
 	VPORQ              Z0, Z7, Z7
 	VPMOVQD            Z7, Y7
@@ -8578,16 +8575,16 @@ done165:
 	VMOVDQU8           Z7, K5, (DX)
 	VMOVUPS.Z          9472(SI), K1, Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z7
-	VPBROADCASTD       word_4b3fffff<>+0(SB), Z1
-	VFMADD231PS.RD_SAE Z7, Z0, Z1
-	VPERMPS            128(CX), Z1, Z7
+	VPBROADCASTD       word_4b3fffff<>+0(SB), Z5
+	VFMADD231PS.RD_SAE Z7, Z0, Z5
+	VPERMPS            128(CX), Z5, Z7
 	VCMPPS             $0x1e, Z7, Z0, K1
-	VPADDD.BCST        word_1<>+0(SB), Z1, K1, Z1
+	VPADDD.BCST        word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS.Z          9536(SI), K2, Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z8
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z7
 	VFMADD231PS.RD_SAE Z8, Z0, Z7
@@ -8596,7 +8593,7 @@ done165:
 	VPADDD.BCST        word_1<>+0(SB), Z7, K1, Z7
 	VMOVUPS.Z          9600(SI), K3, Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z9
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z8
 	VFMADD231PS.RD_SAE Z9, Z0, Z8
@@ -8605,7 +8602,7 @@ done165:
 	VPADDD.BCST        word_1<>+0(SB), Z8, K1, Z8
 	VMOVUPS.Z          9664(SI), K4, Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z9
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z6
 	VFMADD231PS.RD_SAE Z9, Z0, Z6
@@ -8615,16 +8612,16 @@ done165:
 	VPSLLD             $0x08, Z7, Z7
 	VPSLLD             $0x10, Z8, Z8
 	VPSLLD             $0x18, Z6, Z6
-	VPTERNLOGD         $0x96, Z8, Z7, Z1
-	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z6, Z1
-	VPRORVQ.BCST       400(SP), Z1, Z1
-	VPSRLQ             $0x1c, Z1, Z0
-	VPORQ              Z0, Z1, Z1
-	VPMOVQD            Z1, Y1
+	VPTERNLOGD         $0x96, Z8, Z7, Z5
+	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z6, Z5
+	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPSRLQ             $0x1c, Z5, Z0
+	VPORQ              Z0, Z5, Z5
+	VPMOVQD            Z5, Y5
 	VMOVDQU32          lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z0
-	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z1, Z1
-	VPERMD             Z1, Z0, Z1
-	VMOVDQU8           Z1, K5, (BX)
+	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z5, Z5
+	VPERMD             Z5, Z0, Z5
+	VMOVDQU8           Z5, K5, (BX)
 
 none166:
 	JMP coded144
@@ -8682,24 +8679,23 @@ GLOBL word_400000<>(SB), RODATA|NOPTR, $4
 
 // func AdamW4bitFactoredWBF16GBF16AVX512(w []uint16, g []uint16, mCodes []uint8, v []float32, mScales []float32, block int, tables *[160]uint32, mDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, POPCNT
-TEXT ·AdamW4bitFactoredWBF16GBF16AVX512(SB), $328-176
-	MOVQ         $0x00000000, 24(SP)
-	MOVQ         scratch+160(FP), AX
-	MOVQ         AX, 16(SP)
-	MOVQ         s+144(FP), AX
-	VBROADCASTSS 24(AX), Z1
-	VBROADCASTSS word_3f800000<>+0(SB), Z0
-	VDIVPS       Z1, Z0, Z0
-	VMOVUPS      Z0, 48(SP)
-	MOVQ         scratch+160(FP), AX
-	MOVQ         tables+128(FP), CX
-	VMOVUPS      384(CX), Z0
-	VMOVUPS      Z0, 28736(AX)
-	VMOVUPS      448(CX), Z0
-	VMOVUPS      Z0, 28800(AX)
-	MOVQ         w_len+8(FP), AX
-	TESTQ        AX, AX
-	JZ           finished168
+TEXT ·AdamW4bitFactoredWBF16GBF16AVX512(SB), $272-176
+	MOVQ    $0x00000000, 24(SP)
+	MOVQ    scratch+160(FP), AX
+	MOVQ    AX, 16(SP)
+	VMOVSS  word_3f800000<>+0(SB), X0
+	MOVQ    s+144(FP), AX
+	VDIVSS  24(AX), X0, X0
+	VMOVSS  X0, 48(SP)
+	MOVQ    scratch+160(FP), AX
+	MOVQ    tables+128(FP), CX
+	VMOVUPS 384(CX), Z0
+	VMOVUPS Z0, 28736(AX)
+	VMOVUPS 448(CX), Z0
+	VMOVUPS Z0, 28800(AX)
+	MOVQ    w_len+8(FP), AX
+	TESTQ   AX, AX
+	JZ      finished168
 
 block167:
 	MOVQ    block+120(FP), CX
@@ -8720,8 +8716,8 @@ block167:
 
 begun170:
 	MOVQ               s+144(FP), CX
-	VMOVUPS            48(SP), Z0
-	VBROADCASTSS       24(CX), Z1
+	VBROADCASTSS       48(SP), Z0
+	VBROADCASTSS       24(CX), Z3
 	VBROADCASTSS       32(CX), Z4
 	VBROADCASTSS       28(CX), Z5
 	VBROADCASTSS       8(CX), Z6
@@ -8749,7 +8745,7 @@ begun170:
 	JE                 alone172
 	MOVBLZX            highFirst+154(FP), DX
 	SHLQ               $0x05, DX
-	MOVQ               DX, 112(SP)
+	MOVQ               DX, 56(SP)
 	MOVQ               scratch+160(FP), DX
 	ADDQ               $0x00006f00, DX
 	MOVQ               40(SP), BX
@@ -8818,7 +8814,7 @@ loop174:
 	VADDPS           Z25, Z23, Z23
 	VSQRTPS          Z24, Z25
 	VMULPS           Z0, Z22, Z24
-	VFNMADD231PS     Z1, Z24, Z22
+	VFNMADD231PS     Z3, Z24, Z22
 	VFMADD231PS      Z0, Z22, Z24
 	VADDPS           Z5, Z24, Z24
 	VMULPS.BCST      36(CX), Z21, Z22
@@ -8827,7 +8823,7 @@ loop174:
 	VMULPS           Z4, Z22, Z19
 	VDIVPS           Z24, Z19, Z19
 	VMULPS           Z0, Z25, Z22
-	VFNMADD231PS     Z1, Z22, Z25
+	VFNMADD231PS     Z3, Z22, Z25
 	VFMADD231PS      Z0, Z25, Z22
 	VADDPS           Z5, Z22, Z22
 	VMULPS.BCST      36(CX), Z23, Z24
@@ -8910,7 +8906,7 @@ loop174:
 	VPSLLD           $0x18, Z21, Z21
 	VPTERNLOGD       $0x96, Z20, Z19, Z18
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z21, Z18
-	VPRORVQ.BCST     112(SP), Z18, Z18
+	VPRORVQ.BCST     56(SP), Z18, Z18
 	VPSRLQ           $0x1c, Z18, Z17
 	VPORQ            Z17, Z18, Z18
 	VPMOVQD          Z18, Y18
@@ -8947,7 +8943,7 @@ loop174:
 	VADDPS           Z25, Z23, Z23
 	VSQRTPS          Z24, Z25
 	VMULPS           Z0, Z22, Z24
-	VFNMADD231PS     Z1, Z24, Z22
+	VFNMADD231PS     Z3, Z24, Z22
 	VFMADD231PS      Z0, Z22, Z24
 	VADDPS           Z5, Z24, Z24
 	VMULPS.BCST      36(CX), Z21, Z22
@@ -8956,7 +8952,7 @@ loop174:
 	VMULPS           Z4, Z22, Z19
 	VDIVPS           Z24, Z19, Z19
 	VMULPS           Z0, Z25, Z22
-	VFNMADD231PS     Z1, Z22, Z25
+	VFNMADD231PS     Z3, Z22, Z25
 	VFMADD231PS      Z0, Z25, Z22
 	VADDPS           Z5, Z22, Z22
 	VMULPS.BCST      36(CX), Z23, Z24
@@ -9046,13 +9042,13 @@ loop176:
 	VADDPS           Z20, Z23, Z23
 	VSQRTPS          Z24, Z22
 	VMULPS           Z0, Z19, Z20
-	VFNMADD231PS     Z1, Z20, Z19
+	VFNMADD231PS     Z3, Z20, Z19
 	VFMADD231PS      Z0, Z19, Z20
 	VADDPS           Z5, Z20, Z20
 	VMULPS           Z4, Z21, Z19
 	VDIVPS           Z20, Z19, Z19
 	VMULPS           Z0, Z22, Z20
-	VFNMADD231PS     Z1, Z20, Z22
+	VFNMADD231PS     Z3, Z20, Z22
 	VFMADD231PS      Z0, Z22, Z20
 	VADDPS           Z5, Z20, Z20
 	VMULPS           Z4, Z23, Z22
@@ -9132,7 +9128,7 @@ loop176:
 	VPSLLD           $0x18, Z21, Z21
 	VPTERNLOGD       $0x96, Z20, Z19, Z18
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z21, Z18
-	VPRORVQ.BCST     112(SP), Z18, Z18
+	VPRORVQ.BCST     56(SP), Z18, Z18
 	VPSRLQ           $0x1c, Z18, Z17
 	VPORQ            Z17, Z18, Z18
 	VPMOVQD          Z18, Y18
@@ -9169,13 +9165,13 @@ loop176:
 	VADDPS           Z20, Z23, Z23
 	VSQRTPS          Z24, Z22
 	VMULPS           Z0, Z19, Z20
-	VFNMADD231PS     Z1, Z20, Z19
+	VFNMADD231PS     Z3, Z20, Z19
 	VFMADD231PS      Z0, Z19, Z20
 	VADDPS           Z5, Z20, Z20
 	VMULPS           Z4, Z21, Z19
 	VDIVPS           Z20, Z19, Z19
 	VMULPS           Z0, Z22, Z20
-	VFNMADD231PS     Z1, Z20, Z22
+	VFNMADD231PS     Z3, Z20, Z22
 	VFMADD231PS      Z0, Z22, Z20
 	VADDPS           Z5, Z20, Z20
 	VMULPS           Z4, Z23, Z22
@@ -9259,7 +9255,7 @@ loop179:
 	VADDPS       Z25, Z23, Z23
 	VSQRTPS      Z24, Z25
 	VMULPS       Z0, Z22, Z24
-	VFNMADD231PS Z1, Z24, Z22
+	VFNMADD231PS Z3, Z24, Z22
 	VFMADD231PS  Z0, Z22, Z24
 	VADDPS       Z5, Z24, Z24
 	VMULPS.BCST  36(CX), Z21, Z22
@@ -9268,7 +9264,7 @@ loop179:
 	VMULPS       Z4, Z22, Z19
 	VDIVPS       Z24, Z19, Z19
 	VMULPS       Z0, Z25, Z22
-	VFNMADD231PS Z1, Z22, Z25
+	VFNMADD231PS Z3, Z22, Z25
 	VFMADD231PS  Z0, Z25, Z22
 	VADDPS       Z5, Z22, Z22
 	VMULPS.BCST  36(CX), Z23, Z24
@@ -9323,7 +9319,7 @@ loop179:
 	VADDPS       Z25, Z23, Z23
 	VSQRTPS      Z24, Z25
 	VMULPS       Z0, Z22, Z24
-	VFNMADD231PS Z1, Z24, Z22
+	VFNMADD231PS Z3, Z24, Z22
 	VFMADD231PS  Z0, Z22, Z24
 	VADDPS       Z5, Z24, Z24
 	VMULPS.BCST  36(CX), Z21, Z22
@@ -9332,7 +9328,7 @@ loop179:
 	VMULPS       Z4, Z22, Z19
 	VDIVPS       Z24, Z19, Z19
 	VMULPS       Z0, Z25, Z22
-	VFNMADD231PS Z1, Z22, Z25
+	VFNMADD231PS Z3, Z22, Z25
 	VFMADD231PS  Z0, Z25, Z22
 	VADDPS       Z5, Z22, Z22
 	VMULPS.BCST  36(CX), Z23, Z24
@@ -9379,8 +9375,8 @@ done180:
 	KMOVQ        R11, K3
 	VMOVDQU8.Z   (SI), K3, Z8
 	ADDQ         R9, SI
-	VMOVDQU64    Z8, 120(SP)
-	LEAQ         120(SP), SI
+	VMOVDQU64    Z8, 64(SP)
+	LEAQ         64(SP), SI
 	KMOVW        R10, K3
 	SHRQ         $0x10, R10
 	KMOVW        R10, K4
@@ -9416,7 +9412,7 @@ done180:
 	VADDPS       Z24, Z21, Z21
 	VSQRTPS      Z22, Z25
 	VMULPS       Z0, Z23, Z24
-	VFNMADD231PS Z1, Z24, Z23
+	VFNMADD231PS Z3, Z24, Z23
 	VFMADD231PS  Z0, Z23, Z24
 	VADDPS       Z5, Z24, Z24
 	VMULPS.BCST  36(CX), Z19, Z23
@@ -9425,7 +9421,7 @@ done180:
 	VMULPS       Z4, Z23, Z17
 	VDIVPS       Z24, Z17, Z17
 	VMULPS       Z0, Z25, Z23
-	VFNMADD231PS Z1, Z23, Z25
+	VFNMADD231PS Z3, Z23, Z25
 	VFMADD231PS  Z0, Z25, Z23
 	VADDPS       Z5, Z23, Z23
 	VMULPS.BCST  36(CX), Z21, Z24
@@ -9492,7 +9488,7 @@ done180:
 	VADDPS       Z24, Z21, Z21
 	VSQRTPS      Z22, Z25
 	VMULPS       Z0, Z23, Z24
-	VFNMADD231PS Z1, Z24, Z23
+	VFNMADD231PS Z3, Z24, Z23
 	VFMADD231PS  Z0, Z23, Z24
 	VADDPS       Z5, Z24, Z24
 	VMULPS.BCST  36(CX), Z19, Z23
@@ -9501,7 +9497,7 @@ done180:
 	VMULPS       Z4, Z23, Z17
 	VDIVPS       Z24, Z17, Z17
 	VMULPS       Z0, Z25, Z23
-	VFNMADD231PS Z1, Z23, Z25
+	VFNMADD231PS Z3, Z23, Z25
 	VFMADD231PS  Z0, Z25, Z23
 	VADDPS       Z5, Z23, Z23
 	VMULPS.BCST  36(CX), Z21, Z0
@@ -9582,13 +9578,13 @@ loop182:
 	VADDPS       Z20, Z23, Z23
 	VSQRTPS      Z24, Z22
 	VMULPS       Z0, Z19, Z20
-	VFNMADD231PS Z1, Z20, Z19
+	VFNMADD231PS Z3, Z20, Z19
 	VFMADD231PS  Z0, Z19, Z20
 	VADDPS       Z5, Z20, Z20
 	VMULPS       Z4, Z21, Z19
 	VDIVPS       Z20, Z19, Z19
 	VMULPS       Z0, Z22, Z20
-	VFNMADD231PS Z1, Z20, Z22
+	VFNMADD231PS Z3, Z20, Z22
 	VFMADD231PS  Z0, Z22, Z20
 	VADDPS       Z5, Z20, Z20
 	VMULPS       Z4, Z23, Z22
@@ -9640,13 +9636,13 @@ loop182:
 	VADDPS       Z20, Z23, Z23
 	VSQRTPS      Z24, Z22
 	VMULPS       Z0, Z19, Z20
-	VFNMADD231PS Z1, Z20, Z19
+	VFNMADD231PS Z3, Z20, Z19
 	VFMADD231PS  Z0, Z19, Z20
 	VADDPS       Z5, Z20, Z20
 	VMULPS       Z4, Z21, Z19
 	VDIVPS       Z20, Z19, Z19
 	VMULPS       Z0, Z22, Z20
-	VFNMADD231PS Z1, Z20, Z22
+	VFNMADD231PS Z3, Z20, Z22
 	VFMADD231PS  Z0, Z22, Z20
 	VADDPS       Z5, Z20, Z20
 	VMULPS       Z4, Z23, Z22
@@ -9690,8 +9686,8 @@ done183:
 	KMOVQ        R11, K3
 	VMOVDQU8.Z   (SI), K3, Z8
 	ADDQ         R9, SI
-	VMOVDQU64    Z8, 184(SP)
-	LEAQ         184(SP), SI
+	VMOVDQU64    Z8, 128(SP)
+	LEAQ         128(SP), SI
 	KMOVW        R10, K3
 	SHRQ         $0x10, R10
 	KMOVW        R10, K4
@@ -9727,13 +9723,13 @@ done183:
 	VADDPS       Z18, Z21, Z21
 	VSQRTPS      Z22, Z23
 	VMULPS       Z0, Z17, Z18
-	VFNMADD231PS Z1, Z18, Z17
+	VFNMADD231PS Z3, Z18, Z17
 	VFMADD231PS  Z0, Z17, Z18
 	VADDPS       Z5, Z18, Z18
 	VMULPS       Z4, Z19, Z17
 	VDIVPS       Z18, Z17, Z17
 	VMULPS       Z0, Z23, Z18
-	VFNMADD231PS Z1, Z18, Z23
+	VFNMADD231PS Z3, Z18, Z23
 	VFMADD231PS  Z0, Z23, Z18
 	VADDPS       Z5, Z18, Z18
 	VMULPS       Z4, Z21, Z23
@@ -9797,13 +9793,13 @@ done183:
 	VADDPS       Z18, Z21, Z21
 	VSQRTPS      Z22, Z23
 	VMULPS       Z0, Z17, Z18
-	VFNMADD231PS Z1, Z18, Z17
+	VFNMADD231PS Z3, Z18, Z17
 	VFMADD231PS  Z0, Z17, Z18
 	VADDPS       Z5, Z18, Z18
 	VMULPS       Z4, Z19, Z17
 	VDIVPS       Z18, Z17, Z17
 	VMULPS       Z0, Z23, Z18
-	VFNMADD231PS Z1, Z18, Z23
+	VFNMADD231PS Z3, Z18, Z23
 	VFMADD231PS  Z0, Z23, Z18
 	VADDPS       Z5, Z18, Z18
 	VMULPS       Z4, Z21, Z0
@@ -9918,7 +9914,7 @@ finished168:
 	JE                 none192
 	MOVBLZX            highFirst+154(FP), AX
 	SHLQ               $0x05, AX
-	MOVQ               AX, 248(SP)
+	MOVQ               AX, 192(SP)
 	MOVQ               scratch+160(FP), AX
 	ADDQ               $0x00006f00, AX
 	MOVQ               40(SP), CX
@@ -10008,7 +10004,7 @@ loop195:
 	VPSLLD           $0x18, Z4, Z4
 	VPTERNLOGD       $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST     248(SP), Z1, Z1
+	VPRORVQ.BCST     192(SP), Z1, Z1
 	VPSRLQ           $0x1c, Z1, Z0
 	VPORQ            Z0, Z1, Z1
 	VPMOVQD          Z1, Y1
@@ -10098,7 +10094,7 @@ done196:
 	VPSLLD           $0x18, Z4, Z4
 	VPTERNLOGD       $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST     248(SP), Z1, Z1
+	VPRORVQ.BCST     192(SP), Z1, Z1
 	VPSRLQ           $0x1c, Z1, Z0
 	VPORQ            Z0, Z1, Z1
 	VPMOVQD          Z1, Y1
@@ -10120,7 +10116,7 @@ apart169:
 	JE                 none198
 	MOVBLZX            highFirst+154(FP), CX
 	SHLQ               $0x05, CX
-	MOVQ               CX, 256(SP)
+	MOVQ               CX, 200(SP)
 	MOVQ               scratch+160(FP), CX
 	ADDQ               $0x00006f00, CX
 	MOVQ               40(SP), DX
@@ -10131,17 +10127,17 @@ apart169:
 	MOVQ               40(SP), DX
 	VBROADCASTSS       (DX), Z0
 	MOVQ               tables+128(FP), DX
-	VRCP14SS           X0, X0, X1
-	VMULSS             word_3f98fc50<>+0(SB), X1, X1
-	VBROADCASTSS       X1, Z1
-	VMOVUPS            Z1, 192(CX)
+	VRCP14SS           X0, X0, X3
+	VMULSS             word_3f98fc50<>+0(SB), X3, X3
+	VBROADCASTSS       X3, Z3
+	VMOVUPS            Z3, 192(CX)
 	VMULPS             256(DX), Z0, Z4
-	VMOVUPS            128(DX), Z1
-	VFMADD231PS.RD_SAE Z0, Z1, Z4
+	VMOVUPS            128(DX), Z3
+	VFMADD231PS.RD_SAE Z0, Z3, Z4
 	VMOVUPS            Z4, (CX)
 	VMULPS             320(DX), Z0, Z4
-	VMOVUPS            192(DX), Z1
-	VFMADD231PS.RD_SAE Z0, Z1, Z4
+	VMOVUPS            192(DX), Z3
+	VFMADD231PS.RD_SAE Z0, Z3, Z4
 	VMOVUPS            Z4, 64(CX)
 	MOVQ               32(SP), DX
 	MOVQ               scratch+160(FP), BX
@@ -10154,18 +10150,18 @@ apart169:
 
 loop201:
 	VMOVUPS          4736(BX), Z0
-	VMULPS           192(CX), Z0, Z1
-	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z1, Z1
-	VPSRLD           $0x17, Z1, Z1
+	VMULPS           192(CX), Z0, Z3
+	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z3, Z3
+	VPSRLD           $0x17, Z3, Z3
 	VPSRLD           $0x1b, Z0, Z4
-	VPTERNLOGD.BCST  $0xd8, word_10<>+0(SB), Z4, Z1
+	VPTERNLOGD.BCST  $0xd8, word_10<>+0(SB), Z4, Z3
 	VMOVUPS          (CX), Z5
-	VMOVAPS          Z1, Z4
+	VMOVAPS          Z3, Z4
 	VPERMI2PS        64(CX), Z5, Z4
 	VCMPPS           $0x1e, Z4, Z0, K1
 	VMOVDQU32        320(CX), Z0
-	VPERMI2D         384(CX), Z0, Z1
-	VPADDD.BCST      word_1<>+0(SB), Z1, K1, Z1
+	VPERMI2D         384(CX), Z0, Z3
+	VPADDD.BCST      word_1<>+0(SB), Z3, K1, Z3
 	VMOVUPS          4800(BX), Z0
 	VMULPS           192(CX), Z0, Z4
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z4, Z4
@@ -10208,16 +10204,16 @@ loop201:
 	VPSLLD           $0x08, Z4, Z4
 	VPSLLD           $0x10, Z5, Z5
 	VPSLLD           $0x18, Z6, Z6
-	VPTERNLOGD       $0x96, Z5, Z4, Z1
-	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z1
-	VPRORVQ.BCST     256(SP), Z1, Z1
-	VPSRLQ           $0x1c, Z1, Z0
-	VPORQ            Z0, Z1, Z1
-	VPMOVQD          Z1, Y1
+	VPTERNLOGD       $0x96, Z5, Z4, Z3
+	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z3
+	VPRORVQ.BCST     200(SP), Z3, Z3
+	VPSRLQ           $0x1c, Z3, Z0
+	VPORQ            Z0, Z3, Z3
+	VPMOVQD          Z3, Y3
 	VMOVDQU32        lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z0
-	VPSHUFB          turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z1, Z1
-	VPERMD           Z1, Z0, Z1
-	VMOVDQU64        Y1, (DX)
+	VPSHUFB          turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z3, Z3
+	VPERMD           Z3, Z0, Z3
+	VMOVDQU64        Y3, (DX)
 	ADDQ             $0x00000100, BX
 	ADDQ             $0x00000020, DX
 	SUBQ             $0x40, SI
@@ -10244,18 +10240,18 @@ done202:
 	BZHIQ            SI, DI, DI
 	KMOVQ            DI, K5
 	VMOVUPS.Z        4736(BX), K1, Z0
-	VMULPS           192(CX), Z0, Z1
-	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z1, Z1
-	VPSRLD           $0x17, Z1, Z1
+	VMULPS           192(CX), Z0, Z3
+	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z3, Z3
+	VPSRLD           $0x17, Z3, Z3
 	VPSRLD           $0x1b, Z0, Z4
-	VPTERNLOGD.BCST  $0xd8, word_10<>+0(SB), Z4, Z1
+	VPTERNLOGD.BCST  $0xd8, word_10<>+0(SB), Z4, Z3
 	VMOVUPS          (CX), Z5
-	VMOVAPS          Z1, Z4
+	VMOVAPS          Z3, Z4
 	VPERMI2PS        64(CX), Z5, Z4
 	VCMPPS           $0x1e, Z4, Z0, K1
 	VMOVDQU32        320(CX), Z0
-	VPERMI2D         384(CX), Z0, Z1
-	VPADDD.BCST      word_1<>+0(SB), Z1, K1, Z1
+	VPERMI2D         384(CX), Z0, Z3
+	VPADDD.BCST      word_1<>+0(SB), Z3, K1, Z3
 	VMOVUPS.Z        4800(BX), K2, Z0
 	VMULPS           192(CX), Z0, Z4
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z4, Z4
@@ -10298,16 +10294,16 @@ done202:
 	VPSLLD           $0x08, Z4, Z4
 	VPSLLD           $0x10, Z5, Z5
 	VPSLLD           $0x18, Z6, Z6
-	VPTERNLOGD       $0x96, Z5, Z4, Z1
-	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z1
-	VPRORVQ.BCST     256(SP), Z1, Z1
-	VPSRLQ           $0x1c, Z1, Z0
-	VPORQ            Z0, Z1, Z1
-	VPMOVQD          Z1, Y1
+	VPTERNLOGD       $0x96, Z5, Z4, Z3
+	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z3
+	VPRORVQ.BCST     200(SP), Z3, Z3
+	VPSRLQ           $0x1c, Z3, Z0
+	VPORQ            Z0, Z3, Z3
+	VPMOVQD          Z3, Y3
 	VMOVDQU32        lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z0
-	VPSHUFB          turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z1, Z1
-	VPERMD           Z1, Z0, Z1
-	VMOVDQU8         Z1, K5, (DX)
+	VPSHUFB          turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z3, Z3
+	VPERMD           Z3, Z0, Z3
+	VMOVDQU8         Z3, K5, (DX)
 
 none203:
 coded200:
@@ -10351,8 +10347,8 @@ again204:
 	KMOVQ        R15, K1
 	VMOVDQU8.Z   (R9), K1, Z0
 	ADDQ         R14, R9
-	VMOVDQU64    Z0, 264(SP)
-	LEAQ         264(SP), R14
+	VMOVDQU64    Z0, 208(SP)
+	LEAQ         208(SP), R14
 	KMOVW        R13, K1
 	SHRQ         $0x10, R13
 	KMOVW        R13, K3
@@ -10388,7 +10384,7 @@ again204:
 	VMULPS.BCST  40(CX), Z8, Z8
 	VADDPS       Z8, Z18, Z18
 	VSQRTPS      Z11, Z8
-	VDIVPS       Z1, Z8, Z8
+	VDIVPS       Z3, Z8, Z8
 	VADDPS       Z5, Z8, Z8
 	VBLENDMPS    Z18, Z10, K4, Z18
 	VMULPS       Z4, Z18, Z18
@@ -10430,7 +10426,7 @@ again204:
 	VMULPS.BCST  40(CX), Z9, Z8
 	VADDPS       Z8, Z0, Z0
 	VSQRTPS      Z13, Z8
-	VDIVPS       Z1, Z8, Z8
+	VDIVPS       Z3, Z8, Z8
 	VADDPS       Z5, Z8, Z8
 	VBLENDMPS    Z0, Z12, K1, Z0
 	VMULPS       Z4, Z0, Z0
@@ -10495,7 +10491,7 @@ again204:
 	VMULPS.BCST  40(CX), Z8, Z8
 	VADDPS       Z8, Z18, Z18
 	VSQRTPS      Z11, Z8
-	VDIVPS       Z1, Z8, Z8
+	VDIVPS       Z3, Z8, Z8
 	VADDPS       Z5, Z8, Z8
 	VBLENDMPS    Z18, Z10, K4, Z18
 	VMULPS       Z4, Z18, Z18
@@ -10537,7 +10533,7 @@ again204:
 	VMULPS.BCST  40(CX), Z9, Z8
 	VADDPS       Z8, Z0, Z0
 	VSQRTPS      Z13, Z8
-	VDIVPS       Z1, Z8, Z8
+	VDIVPS       Z3, Z8, Z8
 	VADDPS       Z5, Z8, Z8
 	VBLENDMPS    Z0, Z12, K1, Z0
 	VMULPS       Z4, Z0, Z0
@@ -10588,30 +10584,30 @@ unusual193:
 	MOVQ         40(SP), CX
 	MOVL         (CX), DX
 	VBROADCASTSS (CX), Z0
-	VPTERNLOGD   $0xff, Z2, Z2, Z2
+	VPTERNLOGD   $0xff, Z1, Z1, Z1
 	TESTL        DX, DX
 	JZ           none206
 	CMPL         DX, $0x7f800000
 	JAE          none206
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
+	VBROADCASTSS word_3f800000<>+0(SB), Z2
 	CMPL         DX, $0x71800000
 	JAE          large205
 	CMPL         DX, $0x21800000
 	JAE          adjusted207
-	VBROADCASTSS word_6c000000<>+0(SB), Z1
+	VBROADCASTSS word_6c000000<>+0(SB), Z2
 	JMP          adjusted207
 
 large205:
-	VBROADCASTSS word_21800000<>+0(SB), Z1
+	VBROADCASTSS word_21800000<>+0(SB), Z2
 	JMP          adjusted207
 
 none206:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
-	VPXORD       Z2, Z2, Z2
+	VBROADCASTSS word_3f800000<>+0(SB), Z2
+	VPXORD       Z1, Z1, Z1
 
 adjusted207:
-	VMULPS             Z1, Z0, Z0
+	VMULPS             Z2, Z0, Z0
 	MOVQ               tables+128(FP), CX
 	VRCP14SS           X0, X0, X3
 	VMULSS             word_3f98fc50<>+0(SB), X3, X3
@@ -10636,8 +10632,8 @@ adjusted207:
 
 loop208:
 	VMOVUPS          4736(DX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z3
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z3, Z3
 	VPSRLD           $0x17, Z3, Z3
@@ -10651,8 +10647,8 @@ loop208:
 	VPERMI2D         384(AX), Z0, Z3
 	VPADDD.BCST      word_1<>+0(SB), Z3, K1, Z3
 	VMOVUPS          4800(DX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z4
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z4, Z4
 	VPSRLD           $0x17, Z4, Z4
@@ -10666,8 +10662,8 @@ loop208:
 	VPERMI2D         384(AX), Z0, Z4
 	VPADDD.BCST      word_1<>+0(SB), Z4, K1, Z4
 	VMOVUPS          4864(DX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z5
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z5, Z5
 	VPSRLD           $0x17, Z5, Z5
@@ -10681,8 +10677,8 @@ loop208:
 	VPERMI2D         384(AX), Z0, Z5
 	VPADDD.BCST      word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS          4928(DX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z6
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z6, Z6
 	VPSRLD           $0x17, Z6, Z6
@@ -10700,7 +10696,7 @@ loop208:
 	VPSLLD           $0x18, Z6, Z6
 	VPTERNLOGD       $0x96, Z5, Z4, Z3
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z3
-	VPRORVQ.BCST     248(SP), Z3, Z3
+	VPRORVQ.BCST     192(SP), Z3, Z3
 	VPSRLQ           $0x1c, Z3, Z0
 	VPORQ            Z0, Z3, Z3
 	VPMOVQD          Z3, Y3
@@ -10734,8 +10730,8 @@ done209:
 	BZHIQ            BX, SI, SI
 	KMOVQ            SI, K5
 	VMOVUPS.Z        4736(DX), K1, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z3
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z3, Z3
 	VPSRLD           $0x17, Z3, Z3
@@ -10749,8 +10745,8 @@ done209:
 	VPERMI2D         384(AX), Z0, Z3
 	VPADDD.BCST      word_1<>+0(SB), Z3, K1, Z3
 	VMOVUPS.Z        4800(DX), K2, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z4
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z4, Z4
 	VPSRLD           $0x17, Z4, Z4
@@ -10764,8 +10760,8 @@ done209:
 	VPERMI2D         384(AX), Z0, Z4
 	VPADDD.BCST      word_1<>+0(SB), Z4, K1, Z4
 	VMOVUPS.Z        4864(DX), K3, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z5
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z5, Z5
 	VPSRLD           $0x17, Z5, Z5
@@ -10779,8 +10775,8 @@ done209:
 	VPERMI2D         384(AX), Z0, Z5
 	VPADDD.BCST      word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS.Z        4928(DX), K4, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z1
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z1, Z1
 	VPSRLD           $0x17, Z1, Z1
@@ -10798,7 +10794,7 @@ done209:
 	VPSLLD           $0x18, Z1, Z1
 	VPTERNLOGD       $0x96, Z5, Z4, Z3
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z1, Z3
-	VPRORVQ.BCST     248(SP), Z3, Z3
+	VPRORVQ.BCST     192(SP), Z3, Z3
 	VPSRLQ           $0x1c, Z3, Z0
 	VPORQ            Z0, Z3, Z3
 	VPMOVQD          Z3, Y3
@@ -10814,30 +10810,30 @@ unusual199:
 	MOVQ         40(SP), DX
 	MOVL         (DX), BX
 	VBROADCASTSS (DX), Z0
-	VPTERNLOGD   $0xff, Z3, Z3, Z3
+	VPTERNLOGD   $0xff, Z2, Z2, Z2
 	TESTL        BX, BX
 	JZ           none212
 	CMPL         BX, $0x7f800000
 	JAE          none212
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
+	VBROADCASTSS word_3f800000<>+0(SB), Z3
 	CMPL         BX, $0x71800000
 	JAE          large211
 	CMPL         BX, $0x21800000
 	JAE          adjusted213
-	VBROADCASTSS word_6c000000<>+0(SB), Z1
+	VBROADCASTSS word_6c000000<>+0(SB), Z3
 	JMP          adjusted213
 
 large211:
-	VBROADCASTSS word_21800000<>+0(SB), Z1
+	VBROADCASTSS word_21800000<>+0(SB), Z3
 	JMP          adjusted213
 
 none212:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
-	VPXORD       Z3, Z3, Z3
+	VBROADCASTSS word_3f800000<>+0(SB), Z3
+	VPXORD       Z2, Z2, Z2
 
 adjusted213:
-	VMULPS             Z1, Z0, Z0
+	VMULPS             Z3, Z0, Z0
 	MOVQ               tables+128(FP), DX
 	VRCP14SS           X0, X0, X4
 	VMULSS             word_3f98fc50<>+0(SB), X4, X4
@@ -10862,8 +10858,8 @@ adjusted213:
 
 loop214:
 	VMOVUPS          4736(BX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
 	VMULPS           192(CX), Z0, Z4
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z4, Z4
 	VPSRLD           $0x17, Z4, Z4
@@ -10877,8 +10873,8 @@ loop214:
 	VPERMI2D         384(CX), Z0, Z4
 	VPADDD.BCST      word_1<>+0(SB), Z4, K1, Z4
 	VMOVUPS          4800(BX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
 	VMULPS           192(CX), Z0, Z5
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z5, Z5
 	VPSRLD           $0x17, Z5, Z5
@@ -10892,8 +10888,8 @@ loop214:
 	VPERMI2D         384(CX), Z0, Z5
 	VPADDD.BCST      word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS          4864(BX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
 	VMULPS           192(CX), Z0, Z6
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z6, Z6
 	VPSRLD           $0x17, Z6, Z6
@@ -10907,8 +10903,8 @@ loop214:
 	VPERMI2D         384(CX), Z0, Z6
 	VPADDD.BCST      word_1<>+0(SB), Z6, K1, Z6
 	VMOVUPS          4928(BX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
 	VMULPS           192(CX), Z0, Z7
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z7, Z7
 	VPSRLD           $0x17, Z7, Z7
@@ -10926,7 +10922,7 @@ loop214:
 	VPSLLD           $0x18, Z7, Z7
 	VPTERNLOGD       $0x96, Z6, Z5, Z4
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z7, Z4
-	VPRORVQ.BCST     256(SP), Z4, Z4
+	VPRORVQ.BCST     200(SP), Z4, Z4
 	VPSRLQ           $0x1c, Z4, Z0
 	VPORQ            Z0, Z4, Z4
 	VPMOVQD          Z4, Y4
@@ -10960,8 +10956,8 @@ done215:
 	BZHIQ            SI, DI, DI
 	KMOVQ            DI, K5
 	VMOVUPS.Z        4736(BX), K1, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
 	VMULPS           192(CX), Z0, Z4
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z4, Z4
 	VPSRLD           $0x17, Z4, Z4
@@ -10975,8 +10971,8 @@ done215:
 	VPERMI2D         384(CX), Z0, Z4
 	VPADDD.BCST      word_1<>+0(SB), Z4, K1, Z4
 	VMOVUPS.Z        4800(BX), K2, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
 	VMULPS           192(CX), Z0, Z5
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z5, Z5
 	VPSRLD           $0x17, Z5, Z5
@@ -10990,8 +10986,8 @@ done215:
 	VPERMI2D         384(CX), Z0, Z5
 	VPADDD.BCST      word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS.Z        4864(BX), K3, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
 	VMULPS           192(CX), Z0, Z6
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z6, Z6
 	VPSRLD           $0x17, Z6, Z6
@@ -11005,26 +11001,26 @@ done215:
 	VPERMI2D         384(CX), Z0, Z6
 	VPADDD.BCST      word_1<>+0(SB), Z6, K1, Z6
 	VMOVUPS.Z        4928(BX), K4, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
-	VMULPS           192(CX), Z0, Z1
-	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z1, Z1
-	VPSRLD           $0x17, Z1, Z1
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
+	VMULPS           192(CX), Z0, Z3
+	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z3, Z3
+	VPSRLD           $0x17, Z3, Z3
 	VPSRLD           $0x1b, Z0, Z7
-	VPTERNLOGD.BCST  $0xd8, word_10<>+0(SB), Z7, Z1
+	VPTERNLOGD.BCST  $0xd8, word_10<>+0(SB), Z7, Z3
 	VMOVUPS          (CX), Z8
-	VMOVAPS          Z1, Z7
+	VMOVAPS          Z3, Z7
 	VPERMI2PS        64(CX), Z8, Z7
 	VCMPPS           $0x1e, Z7, Z0, K1
 	VMOVDQU32        320(CX), Z0
-	VPERMI2D         384(CX), Z0, Z1
-	VPADDD.BCST      word_1<>+0(SB), Z1, K1, Z1
+	VPERMI2D         384(CX), Z0, Z3
+	VPADDD.BCST      word_1<>+0(SB), Z3, K1, Z3
 	VPSLLD           $0x08, Z5, Z5
 	VPSLLD           $0x10, Z6, Z6
-	VPSLLD           $0x18, Z1, Z1
+	VPSLLD           $0x18, Z3, Z3
 	VPTERNLOGD       $0x96, Z6, Z5, Z4
-	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z1, Z4
-	VPRORVQ.BCST     256(SP), Z4, Z4
+	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z3, Z4
+	VPRORVQ.BCST     200(SP), Z4, Z4
 	VPSRLQ           $0x1c, Z4, Z0
 	VPORQ            Z0, Z4, Z4
 	VPMOVQD          Z4, Y4
@@ -11038,24 +11034,23 @@ none216:
 
 // func AdamW4bitWBF16GF32AVX512(w []uint16, g []float32, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, tables *[160]uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, POPCNT
-TEXT ·AdamW4bitWBF16GF32AVX512(SB), $536-200
-	MOVQ         $0x00000000, 24(SP)
-	MOVQ         scratch+184(FP), AX
-	MOVQ         AX, 16(SP)
-	MOVQ         s+168(FP), AX
-	VBROADCASTSS 24(AX), Z1
-	VBROADCASTSS word_3f800000<>+0(SB), Z0
-	VDIVPS       Z1, Z0, Z0
-	VMOVUPS      Z0, 64(SP)
-	MOVQ         scratch+184(FP), AX
-	MOVQ         tables+152(FP), CX
-	VMOVUPS      384(CX), Z0
-	VMOVUPS      Z0, 28736(AX)
-	VMOVUPS      448(CX), Z0
-	VMOVUPS      Z0, 28800(AX)
-	MOVQ         w_len+8(FP), AX
-	TESTQ        AX, AX
-	JZ           finished218
+TEXT ·AdamW4bitWBF16GF32AVX512(SB), $480-200
+	MOVQ    $0x00000000, 24(SP)
+	MOVQ    scratch+184(FP), AX
+	MOVQ    AX, 16(SP)
+	VMOVSS  word_3f800000<>+0(SB), X0
+	MOVQ    s+168(FP), AX
+	VDIVSS  24(AX), X0, X0
+	VMOVSS  X0, 64(SP)
+	MOVQ    scratch+184(FP), AX
+	MOVQ    tables+152(FP), CX
+	VMOVUPS 384(CX), Z0
+	VMOVUPS Z0, 28736(AX)
+	VMOVUPS 448(CX), Z0
+	VMOVUPS Z0, 28800(AX)
+	MOVQ    w_len+8(FP), AX
+	TESTQ   AX, AX
+	JZ      finished218
 
 block217:
 	MOVQ    block+144(FP), CX
@@ -11081,8 +11076,8 @@ block217:
 
 begun220:
 	MOVQ               s+168(FP), CX
-	VMOVUPS            64(SP), Z0
-	VBROADCASTSS       24(CX), Z1
+	VBROADCASTSS       64(SP), Z0
+	VBROADCASTSS       24(CX), Z5
 	VBROADCASTSS       32(CX), Z6
 	VBROADCASTSS       28(CX), Z7
 	VBROADCASTSS       8(CX), Z8
@@ -11114,7 +11109,7 @@ begun220:
 	JE                 alone222
 	MOVBLZX            highFirst+178(FP), DX
 	SHLQ               $0x05, DX
-	MOVQ               DX, 128(SP)
+	MOVQ               DX, 72(SP)
 	MOVQ               scratch+184(FP), DX
 	ADDQ               $0x00006f00, DX
 	MOVQ               40(SP), BX
@@ -11211,7 +11206,7 @@ loop224:
 	VADDPS             Z30, Z28, Z28
 	VSQRTPS            Z28, Z31
 	VMULPS             Z0, Z29, Z30
-	VFNMADD231PS       Z1, Z30, Z29
+	VFNMADD231PS       Z5, Z30, Z29
 	VFMADD231PS        Z0, Z29, Z30
 	VADDPS             Z7, Z30, Z30
 	VMULPS.BCST        36(CX), Z25, Z29
@@ -11220,7 +11215,7 @@ loop224:
 	VMULPS             Z6, Z29, Z23
 	VDIVPS             Z30, Z23, Z23
 	VMULPS             Z0, Z31, Z29
-	VFNMADD231PS       Z1, Z29, Z31
+	VFNMADD231PS       Z5, Z29, Z31
 	VFMADD231PS        Z0, Z31, Z29
 	VADDPS             Z7, Z29, Z29
 	VMULPS.BCST        36(CX), Z27, Z30
@@ -11307,7 +11302,7 @@ loop224:
 	VPSLLD             $0x18, Z25, Z25
 	VPTERNLOGD         $0x96, Z24, Z23, Z22
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z25, Z22
-	VPRORVQ.BCST       128(SP), Z22, Z22
+	VPRORVQ.BCST       72(SP), Z22, Z22
 	VPSRLQ             $0x1c, Z22, Z21
 	VPORQ              Z21, Z22, Z22
 	VPMOVQD            Z22, Y22
@@ -11357,7 +11352,7 @@ loop224:
 	VADDPS             Z30, Z28, Z28
 	VSQRTPS            Z28, Z31
 	VMULPS             Z0, Z29, Z30
-	VFNMADD231PS       Z1, Z30, Z29
+	VFNMADD231PS       Z5, Z30, Z29
 	VFMADD231PS        Z0, Z29, Z30
 	VADDPS             Z7, Z30, Z30
 	VMULPS.BCST        36(CX), Z25, Z29
@@ -11366,7 +11361,7 @@ loop224:
 	VMULPS             Z6, Z29, Z23
 	VDIVPS             Z30, Z23, Z23
 	VMULPS             Z0, Z31, Z29
-	VFNMADD231PS       Z1, Z29, Z31
+	VFNMADD231PS       Z5, Z29, Z31
 	VFMADD231PS        Z0, Z31, Z29
 	VADDPS             Z7, Z29, Z29
 	VMULPS.BCST        36(CX), Z27, Z30
@@ -11429,7 +11424,7 @@ loop224:
 	VPSLLD             $0x18, Z25, Z25
 	VPTERNLOGD         $0x96, Z24, Z23, Z22
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z25, Z22
-	VPRORVQ.BCST       128(SP), Z22, Z22
+	VPRORVQ.BCST       72(SP), Z22, Z22
 	VPSRLQ             $0x1c, Z22, Z21
 	VPORQ              Z21, Z22, Z22
 	VPMOVQD            Z22, Y22
@@ -11519,13 +11514,13 @@ loop226:
 	VADDPS             Z29, Z28, Z28
 	VSQRTPS            Z28, Z29
 	VMULPS             Z0, Z23, Z24
-	VFNMADD231PS       Z1, Z24, Z23
+	VFNMADD231PS       Z5, Z24, Z23
 	VFMADD231PS        Z0, Z23, Z24
 	VADDPS             Z7, Z24, Z24
 	VMULPS             Z6, Z25, Z23
 	VDIVPS             Z24, Z23, Z23
 	VMULPS             Z0, Z29, Z24
-	VFNMADD231PS       Z1, Z24, Z29
+	VFNMADD231PS       Z5, Z24, Z29
 	VFMADD231PS        Z0, Z29, Z24
 	VADDPS             Z7, Z24, Z24
 	VMULPS             Z6, Z27, Z29
@@ -11609,7 +11604,7 @@ loop226:
 	VPSLLD             $0x18, Z25, Z25
 	VPTERNLOGD         $0x96, Z24, Z23, Z22
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z25, Z22
-	VPRORVQ.BCST       128(SP), Z22, Z22
+	VPRORVQ.BCST       72(SP), Z22, Z22
 	VPSRLQ             $0x1c, Z22, Z21
 	VPORQ              Z21, Z22, Z22
 	VPMOVQD            Z22, Y22
@@ -11659,13 +11654,13 @@ loop226:
 	VADDPS             Z29, Z28, Z28
 	VSQRTPS            Z28, Z29
 	VMULPS             Z0, Z23, Z24
-	VFNMADD231PS       Z1, Z24, Z23
+	VFNMADD231PS       Z5, Z24, Z23
 	VFMADD231PS        Z0, Z23, Z24
 	VADDPS             Z7, Z24, Z24
 	VMULPS             Z6, Z25, Z23
 	VDIVPS             Z24, Z23, Z23
 	VMULPS             Z0, Z29, Z24
-	VFNMADD231PS       Z1, Z24, Z29
+	VFNMADD231PS       Z5, Z24, Z29
 	VFMADD231PS        Z0, Z29, Z24
 	VADDPS             Z7, Z24, Z24
 	VMULPS             Z6, Z27, Z29
@@ -11725,7 +11720,7 @@ loop226:
 	VPSLLD             $0x18, Z25, Z25
 	VPTERNLOGD         $0x96, Z24, Z23, Z22
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z25, Z22
-	VPRORVQ.BCST       128(SP), Z22, Z22
+	VPRORVQ.BCST       72(SP), Z22, Z22
 	VPSRLQ             $0x1c, Z22, Z21
 	VPORQ              Z21, Z22, Z22
 	VPMOVQD            Z22, Y22
@@ -11811,7 +11806,7 @@ loop229:
 	VADDPS       Z30, Z28, Z28
 	VSQRTPS      Z28, Z31
 	VMULPS       Z0, Z29, Z30
-	VFNMADD231PS Z1, Z30, Z29
+	VFNMADD231PS Z5, Z30, Z29
 	VFMADD231PS  Z0, Z29, Z30
 	VADDPS       Z7, Z30, Z30
 	VMULPS.BCST  36(CX), Z25, Z29
@@ -11820,7 +11815,7 @@ loop229:
 	VMULPS       Z6, Z29, Z23
 	VDIVPS       Z30, Z23, Z23
 	VMULPS       Z0, Z31, Z29
-	VFNMADD231PS Z1, Z29, Z31
+	VFNMADD231PS Z5, Z29, Z31
 	VFMADD231PS  Z0, Z31, Z29
 	VADDPS       Z7, Z29, Z29
 	VMULPS.BCST  36(CX), Z27, Z30
@@ -11892,7 +11887,7 @@ loop229:
 	VADDPS       Z30, Z28, Z28
 	VSQRTPS      Z28, Z31
 	VMULPS       Z0, Z29, Z30
-	VFNMADD231PS Z1, Z30, Z29
+	VFNMADD231PS Z5, Z30, Z29
 	VFMADD231PS  Z0, Z29, Z30
 	VADDPS       Z7, Z30, Z30
 	VMULPS.BCST  36(CX), Z25, Z29
@@ -11901,7 +11896,7 @@ loop229:
 	VMULPS       Z6, Z29, Z23
 	VDIVPS       Z30, Z23, Z23
 	VMULPS       Z0, Z31, Z29
-	VFNMADD231PS Z1, Z29, Z31
+	VFNMADD231PS Z5, Z29, Z31
 	VFMADD231PS  Z0, Z31, Z29
 	VADDPS       Z7, Z29, Z29
 	VMULPS.BCST  36(CX), Z27, Z30
@@ -11952,8 +11947,8 @@ done230:
 	KMOVQ        R12, K3
 	VMOVDQU8.Z   (SI), K3, Z10
 	ADDQ         R11, SI
-	VMOVDQU64    Z10, 136(SP)
-	LEAQ         136(SP), SI
+	VMOVDQU64    Z10, 80(SP)
+	LEAQ         80(SP), SI
 	LEAQ         1(R9), R9
 	SHRQ         $0x01, R9
 	MOVQ         $-1, R11
@@ -11961,8 +11956,8 @@ done230:
 	KMOVQ        R11, K3
 	VMOVDQU8.Z   (R8), K3, Z10
 	ADDQ         R9, R8
-	VMOVDQU64    Z10, 200(SP)
-	LEAQ         200(SP), R8
+	VMOVDQU64    Z10, 144(SP)
+	LEAQ         144(SP), R8
 	KMOVW        R10, K3
 	SHRQ         $0x10, R10
 	KMOVW        R10, K4
@@ -12010,7 +12005,7 @@ done230:
 	VADDPS       Z28, Z26, Z26
 	VSQRTPS      Z26, Z29
 	VMULPS       Z0, Z27, Z28
-	VFNMADD231PS Z1, Z28, Z27
+	VFNMADD231PS Z5, Z28, Z27
 	VFMADD231PS  Z0, Z27, Z28
 	VADDPS       Z7, Z28, Z28
 	VMULPS.BCST  36(CX), Z23, Z27
@@ -12019,7 +12014,7 @@ done230:
 	VMULPS       Z6, Z27, Z21
 	VDIVPS       Z28, Z21, Z21
 	VMULPS       Z0, Z29, Z27
-	VFNMADD231PS Z1, Z27, Z29
+	VFNMADD231PS Z5, Z27, Z29
 	VFMADD231PS  Z0, Z29, Z27
 	VADDPS       Z7, Z27, Z27
 	VMULPS.BCST  36(CX), Z25, Z28
@@ -12102,7 +12097,7 @@ done230:
 	VADDPS       Z28, Z26, Z26
 	VSQRTPS      Z26, Z29
 	VMULPS       Z0, Z27, Z28
-	VFNMADD231PS Z1, Z28, Z27
+	VFNMADD231PS Z5, Z28, Z27
 	VFMADD231PS  Z0, Z27, Z28
 	VADDPS       Z7, Z28, Z28
 	VMULPS.BCST  36(CX), Z23, Z27
@@ -12111,7 +12106,7 @@ done230:
 	VMULPS       Z6, Z27, Z21
 	VDIVPS       Z28, Z21, Z21
 	VMULPS       Z0, Z29, Z27
-	VFNMADD231PS Z1, Z27, Z29
+	VFNMADD231PS Z5, Z27, Z29
 	VFMADD231PS  Z0, Z29, Z27
 	VADDPS       Z7, Z27, Z27
 	VMULPS.BCST  36(CX), Z25, Z0
@@ -12212,13 +12207,13 @@ loop232:
 	VADDPS       Z29, Z28, Z28
 	VSQRTPS      Z28, Z29
 	VMULPS       Z0, Z23, Z24
-	VFNMADD231PS Z1, Z24, Z23
+	VFNMADD231PS Z5, Z24, Z23
 	VFMADD231PS  Z0, Z23, Z24
 	VADDPS       Z7, Z24, Z24
 	VMULPS       Z6, Z25, Z23
 	VDIVPS       Z24, Z23, Z23
 	VMULPS       Z0, Z29, Z24
-	VFNMADD231PS Z1, Z24, Z29
+	VFNMADD231PS Z5, Z24, Z29
 	VFMADD231PS  Z0, Z29, Z24
 	VADDPS       Z7, Z24, Z24
 	VMULPS       Z6, Z27, Z29
@@ -12287,13 +12282,13 @@ loop232:
 	VADDPS       Z29, Z28, Z28
 	VSQRTPS      Z28, Z29
 	VMULPS       Z0, Z23, Z24
-	VFNMADD231PS Z1, Z24, Z23
+	VFNMADD231PS Z5, Z24, Z23
 	VFMADD231PS  Z0, Z23, Z24
 	VADDPS       Z7, Z24, Z24
 	VMULPS       Z6, Z25, Z23
 	VDIVPS       Z24, Z23, Z23
 	VMULPS       Z0, Z29, Z24
-	VFNMADD231PS Z1, Z24, Z29
+	VFNMADD231PS Z5, Z24, Z29
 	VFMADD231PS  Z0, Z29, Z24
 	VADDPS       Z7, Z24, Z24
 	VMULPS       Z6, Z27, Z29
@@ -12341,8 +12336,8 @@ done233:
 	KMOVQ        R12, K3
 	VMOVDQU8.Z   (SI), K3, Z10
 	ADDQ         R11, SI
-	VMOVDQU64    Z10, 264(SP)
-	LEAQ         264(SP), SI
+	VMOVDQU64    Z10, 208(SP)
+	LEAQ         208(SP), SI
 	LEAQ         1(R9), R9
 	SHRQ         $0x01, R9
 	MOVQ         $-1, R11
@@ -12350,8 +12345,8 @@ done233:
 	KMOVQ        R11, K3
 	VMOVDQU8.Z   (R8), K3, Z10
 	ADDQ         R9, R8
-	VMOVDQU64    Z10, 328(SP)
-	LEAQ         328(SP), R8
+	VMOVDQU64    Z10, 272(SP)
+	LEAQ         272(SP), R8
 	KMOVW        R10, K3
 	SHRQ         $0x10, R10
 	KMOVW        R10, K4
@@ -12399,13 +12394,13 @@ done233:
 	VADDPS       Z27, Z26, Z26
 	VSQRTPS      Z26, Z27
 	VMULPS       Z0, Z21, Z22
-	VFNMADD231PS Z1, Z22, Z21
+	VFNMADD231PS Z5, Z22, Z21
 	VFMADD231PS  Z0, Z21, Z22
 	VADDPS       Z7, Z22, Z22
 	VMULPS       Z6, Z23, Z21
 	VDIVPS       Z22, Z21, Z21
 	VMULPS       Z0, Z27, Z22
-	VFNMADD231PS Z1, Z22, Z27
+	VFNMADD231PS Z5, Z22, Z27
 	VFMADD231PS  Z0, Z27, Z22
 	VADDPS       Z7, Z22, Z22
 	VMULPS       Z6, Z25, Z27
@@ -12485,13 +12480,13 @@ done233:
 	VADDPS       Z27, Z26, Z26
 	VSQRTPS      Z26, Z27
 	VMULPS       Z0, Z21, Z22
-	VFNMADD231PS Z1, Z22, Z21
+	VFNMADD231PS Z5, Z22, Z21
 	VFMADD231PS  Z0, Z21, Z22
 	VADDPS       Z7, Z22, Z22
 	VMULPS       Z6, Z23, Z21
 	VDIVPS       Z22, Z21, Z21
 	VMULPS       Z0, Z27, Z22
-	VFNMADD231PS Z1, Z22, Z27
+	VFNMADD231PS Z5, Z22, Z27
 	VFMADD231PS  Z0, Z27, Z22
 	VADDPS       Z7, Z22, Z22
 	VMULPS       Z6, Z25, Z0
@@ -12533,15 +12528,15 @@ updated221:
 
 keep236:
 	VSHUFI64X2    $0x44, Z20, Z18, Z0
-	VSHUFI64X2    $0xee, Z20, Z18, Z1
-	VPMAXUD       Z1, Z0, Z0
-	VPERMQ        $0x4e, Z0, Z1
-	VPMAXUD       Z1, Z0, Z0
-	VPSHUFD       $0x4e, Z0, Z1
-	VPMAXUD       Z1, Z0, Z0
-	VPSHUFD       $0xb1, Z0, Z1
-	VPMAXUD       Z1, Z0, Z0
-	VEXTRACTI64X4 $0x01, Z0, Y1
+	VSHUFI64X2    $0xee, Z20, Z18, Z5
+	VPMAXUD       Z5, Z0, Z0
+	VPERMQ        $0x4e, Z0, Z5
+	VPMAXUD       Z5, Z0, Z0
+	VPSHUFD       $0x4e, Z0, Z5
+	VPMAXUD       Z5, Z0, Z0
+	VPSHUFD       $0xb1, Z0, Z5
+	VPMAXUD       Z5, Z0, Z0
+	VEXTRACTI64X4 $0x01, Z0, Y5
 	MOVQ          mScales_base+96(FP), DX
 	VMOVD         X0, CX
 	CMPL          mDivisor+160(FP), $0x3f800000
@@ -12552,7 +12547,7 @@ keep236:
 scale239:
 	MOVL  CX, (DX)
 	MOVQ  vScales_base+120(FP), DX
-	VMOVD X1, CX
+	VMOVD X5, CX
 	CMPL  vDivisor+164(FP), $0x3f800000
 	JNE   divide240
 	CMPL  CX, $0x7f800000
@@ -12623,7 +12618,7 @@ finished218:
 	JE                 none244
 	MOVBLZX            highFirst+178(FP), AX
 	SHLQ               $0x05, AX
-	MOVQ               AX, 392(SP)
+	MOVQ               AX, 336(SP)
 	MOVQ               scratch+184(FP), AX
 	ADDQ               $0x00006f00, AX
 	MOVQ               40(SP), CX
@@ -12730,7 +12725,7 @@ loop247:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       392(SP), Z1, Z1
+	VPRORVQ.BCST       336(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -12771,7 +12766,7 @@ loop247:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       392(SP), Z1, Z1
+	VPRORVQ.BCST       336(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -12862,7 +12857,7 @@ done248:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       392(SP), Z1, Z1
+	VPRORVQ.BCST       336(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -12903,7 +12898,7 @@ done248:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       392(SP), Z1, Z1
+	VPRORVQ.BCST       336(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -12925,7 +12920,7 @@ apart219:
 	JE                 none250
 	MOVBLZX            highFirst+178(FP), CX
 	SHLQ               $0x05, CX
-	MOVQ               CX, 400(SP)
+	MOVQ               CX, 344(SP)
 	MOVQ               scratch+184(FP), CX
 	ADDQ               $0x00006f00, CX
 	MOVQ               40(SP), DX
@@ -12941,28 +12936,28 @@ apart219:
 	MOVQ               40(SP), DX
 	VBROADCASTSS       (DX), Z0
 	MOVQ               tables+152(FP), DX
-	VRCP14SS           X0, X0, X1
-	VMULSS             word_3f98fc50<>+0(SB), X1, X1
-	VBROADCASTSS       X1, Z1
-	VMOVUPS            Z1, 192(CX)
+	VRCP14SS           X0, X0, X5
+	VMULSS             word_3f98fc50<>+0(SB), X5, X5
+	VBROADCASTSS       X5, Z5
+	VMOVUPS            Z5, 192(CX)
 	VMULPS             256(DX), Z0, Z6
-	VMOVUPS            128(DX), Z1
-	VFMADD231PS.RD_SAE Z0, Z1, Z6
+	VMOVUPS            128(DX), Z5
+	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VMOVUPS            Z6, (CX)
 	VMULPS             320(DX), Z0, Z6
-	VMOVUPS            192(DX), Z1
-	VFMADD231PS.RD_SAE Z0, Z1, Z6
+	VMOVUPS            192(DX), Z5
+	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VMOVUPS            Z6, 64(CX)
 	MOVQ               56(SP), DX
 	VBROADCASTSS       (DX), Z0
 	MOVQ               tables+152(FP), DX
-	VRCP14SS           X0, X0, X1
-	VMULSS             word_417fd70a<>+0(SB), X1, X1
-	VBROADCASTSS       X1, Z1
-	VMOVUPS            Z1, 256(CX)
+	VRCP14SS           X0, X0, X5
+	VMULSS             word_417fd70a<>+0(SB), X5, X5
+	VBROADCASTSS       X5, Z5
+	VMOVUPS            Z5, 256(CX)
 	VMULPS             576(DX), Z0, Z6
-	VMOVUPS            512(DX), Z1
-	VFMADD231PS.RD_SAE Z0, Z1, Z6
+	VMOVUPS            512(DX), Z5
+	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VMOVUPS            Z6, 128(CX)
 	MOVQ               32(SP), DX
 	MOVQ               48(SP), BX
@@ -12976,18 +12971,18 @@ apart219:
 
 loop253:
 	VMOVUPS            4736(SI), Z0
-	VMULPS             192(CX), Z0, Z1
-	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z1, Z1
-	VPSRLD             $0x17, Z1, Z1
+	VMULPS             192(CX), Z0, Z5
+	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z5, Z5
+	VPSRLD             $0x17, Z5, Z5
 	VPSRLD             $0x1b, Z0, Z6
-	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z6, Z1
+	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z6, Z5
 	VMOVUPS            (CX), Z7
-	VMOVAPS            Z1, Z6
+	VMOVAPS            Z5, Z6
 	VPERMI2PS          64(CX), Z7, Z6
 	VCMPPS             $0x1e, Z6, Z0, K1
 	VMOVDQU32          320(CX), Z0
-	VPERMI2D           384(CX), Z0, Z1
-	VPADDD.BCST        word_1<>+0(SB), Z1, K1, Z1
+	VPERMI2D           384(CX), Z0, Z5
+	VPADDD.BCST        word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS            4800(SI), Z0
 	VMULPS             192(CX), Z0, Z6
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z6, Z6
@@ -13030,23 +13025,23 @@ loop253:
 	VPSLLD             $0x08, Z6, Z6
 	VPSLLD             $0x10, Z7, Z7
 	VPSLLD             $0x18, Z8, Z8
-	VPTERNLOGD         $0x96, Z7, Z6, Z1
-	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z1
-	VPRORVQ.BCST       400(SP), Z1, Z1
-	VPSRLQ             $0x1c, Z1, Z0
-	VPORQ              Z0, Z1, Z1
-	VPMOVQD            Z1, Y1
+	VPTERNLOGD         $0x96, Z7, Z6, Z5
+	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
+	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPSRLQ             $0x1c, Z5, Z0
+	VPORQ              Z0, Z5, Z5
+	VPMOVQD            Z5, Y5
 	VMOVDQU32          lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z0
-	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z1, Z1
-	VPERMD             Z1, Z0, Z1
-	VMOVDQU64          Y1, (DX)
+	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z5, Z5
+	VPERMD             Z5, Z0, Z5
+	VMOVDQU64          Y5, (DX)
 	VMOVUPS            9472(SI), Z0
 	VMOVUPS            256(CX), Z6
-	VPBROADCASTD       word_4b3fffff<>+0(SB), Z1
-	VFMADD231PS.RD_SAE Z6, Z0, Z1
-	VPERMPS            128(CX), Z1, Z6
+	VPBROADCASTD       word_4b3fffff<>+0(SB), Z5
+	VFMADD231PS.RD_SAE Z6, Z0, Z5
+	VPERMPS            128(CX), Z5, Z6
 	VCMPPS             $0x1e, Z6, Z0, K1
-	VPADDD.BCST        word_1<>+0(SB), Z1, K1, Z1
+	VPADDD.BCST        word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS            9536(SI), Z0
 	VMOVUPS            256(CX), Z7
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z6
@@ -13071,16 +13066,16 @@ loop253:
 	VPSLLD             $0x08, Z6, Z6
 	VPSLLD             $0x10, Z7, Z7
 	VPSLLD             $0x18, Z8, Z8
-	VPTERNLOGD         $0x96, Z7, Z6, Z1
-	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z1
-	VPRORVQ.BCST       400(SP), Z1, Z1
-	VPSRLQ             $0x1c, Z1, Z0
-	VPORQ              Z0, Z1, Z1
-	VPMOVQD            Z1, Y1
+	VPTERNLOGD         $0x96, Z7, Z6, Z5
+	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
+	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPSRLQ             $0x1c, Z5, Z0
+	VPORQ              Z0, Z5, Z5
+	VPMOVQD            Z5, Y5
 	VMOVDQU32          lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z0
-	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z1, Z1
-	VPERMD             Z1, Z0, Z1
-	VMOVDQU64          Y1, (BX)
+	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z5, Z5
+	VPERMD             Z5, Z0, Z5
+	VMOVDQU64          Y5, (BX)
 	ADDQ               $0x00000100, SI
 	ADDQ               $0x00000020, DX
 	ADDQ               $0x00000020, BX
@@ -13108,18 +13103,18 @@ done254:
 	BZHIQ              DI, R8, R8
 	KMOVQ              R8, K5
 	VMOVUPS.Z          4736(SI), K1, Z0
-	VMULPS             192(CX), Z0, Z1
-	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z1, Z1
-	VPSRLD             $0x17, Z1, Z1
+	VMULPS             192(CX), Z0, Z5
+	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z5, Z5
+	VPSRLD             $0x17, Z5, Z5
 	VPSRLD             $0x1b, Z0, Z6
-	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z6, Z1
+	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z6, Z5
 	VMOVUPS            (CX), Z7
-	VMOVAPS            Z1, Z6
+	VMOVAPS            Z5, Z6
 	VPERMI2PS          64(CX), Z7, Z6
 	VCMPPS             $0x1e, Z6, Z0, K6
 	VMOVDQU32          320(CX), Z0
-	VPERMI2D           384(CX), Z0, Z1
-	VPADDD.BCST        word_1<>+0(SB), Z1, K6, Z1
+	VPERMI2D           384(CX), Z0, Z5
+	VPADDD.BCST        word_1<>+0(SB), Z5, K6, Z5
 	VMOVUPS.Z          4800(SI), K2, Z0
 	VMULPS             192(CX), Z0, Z6
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z6, Z6
@@ -13162,23 +13157,23 @@ done254:
 	VPSLLD             $0x08, Z6, Z6
 	VPSLLD             $0x10, Z7, Z7
 	VPSLLD             $0x18, Z8, Z8
-	VPTERNLOGD         $0x96, Z7, Z6, Z1
-	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z1
-	VPRORVQ.BCST       400(SP), Z1, Z1
-	VPSRLQ             $0x1c, Z1, Z0
-	VPORQ              Z0, Z1, Z1
-	VPMOVQD            Z1, Y1
+	VPTERNLOGD         $0x96, Z7, Z6, Z5
+	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
+	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPSRLQ             $0x1c, Z5, Z0
+	VPORQ              Z0, Z5, Z5
+	VPMOVQD            Z5, Y5
 	VMOVDQU32          lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z0
-	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z1, Z1
-	VPERMD             Z1, Z0, Z1
-	VMOVDQU8           Z1, K5, (DX)
+	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z5, Z5
+	VPERMD             Z5, Z0, Z5
+	VMOVDQU8           Z5, K5, (DX)
 	VMOVUPS.Z          9472(SI), K1, Z0
 	VMOVUPS            256(CX), Z6
-	VPBROADCASTD       word_4b3fffff<>+0(SB), Z1
-	VFMADD231PS.RD_SAE Z6, Z0, Z1
-	VPERMPS            128(CX), Z1, Z6
+	VPBROADCASTD       word_4b3fffff<>+0(SB), Z5
+	VFMADD231PS.RD_SAE Z6, Z0, Z5
+	VPERMPS            128(CX), Z5, Z6
 	VCMPPS             $0x1e, Z6, Z0, K1
-	VPADDD.BCST        word_1<>+0(SB), Z1, K1, Z1
+	VPADDD.BCST        word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS.Z          9536(SI), K2, Z0
 	VMOVUPS            256(CX), Z7
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z6
@@ -13203,16 +13198,16 @@ done254:
 	VPSLLD             $0x08, Z6, Z6
 	VPSLLD             $0x10, Z7, Z7
 	VPSLLD             $0x18, Z8, Z8
-	VPTERNLOGD         $0x96, Z7, Z6, Z1
-	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z1
-	VPRORVQ.BCST       400(SP), Z1, Z1
-	VPSRLQ             $0x1c, Z1, Z0
-	VPORQ              Z0, Z1, Z1
-	VPMOVQD            Z1, Y1
+	VPTERNLOGD         $0x96, Z7, Z6, Z5
+	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
+	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPSRLQ             $0x1c, Z5, Z0
+	VPORQ              Z0, Z5, Z5
+	VPMOVQD            Z5, Y5
 	VMOVDQU32          lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z0
-	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z1, Z1
-	VPERMD             Z1, Z0, Z1
-	VMOVDQU8           Z1, K5, (BX)
+	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z5, Z5
+	VPERMD             Z5, Z0, Z5
+	VMOVDQU8           Z5, K5, (BX)
 
 none255:
 coded252:
@@ -13233,11 +13228,11 @@ divide238:
 	JMP    scale239
 
 divide240:
-	VDIVSS vDivisor+164(FP), X1, X0
+	VDIVSS vDivisor+164(FP), X5, X0
 	VMOVD  X0, CX
 	CMPL   CX, $0x7f800000
 	JB     scale241
-	VMOVD  X1, CX
+	VMOVD  X5, CX
 	CMPL   CX, $0x7f800000
 	JB     scale241
 	MOVL   $0x7fc00000, CX
@@ -13268,8 +13263,8 @@ again256:
 	KMOVQ        R15, K1
 	VMOVDQU8.Z   (R9), K1, Z0
 	ADDQ         R14, R9
-	VMOVDQU64    Z0, 408(SP)
-	LEAQ         408(SP), R14
+	VMOVDQU64    Z0, 352(SP)
+	LEAQ         352(SP), R14
 	LEAQ         1(R12), R15
 	SHRQ         $0x01, R15
 	MOVQ         $-1, BP
@@ -13277,8 +13272,8 @@ again256:
 	KMOVQ        BP, K1
 	VMOVDQU8.Z   (R11), K1, Z0
 	ADDQ         R15, R11
-	VMOVDQU64    Z0, 472(SP)
-	LEAQ         472(SP), R15
+	VMOVDQU64    Z0, 416(SP)
+	LEAQ         416(SP), R15
 	KMOVW        R13, K1
 	SHRQ         $0x10, R13
 	KMOVW        R13, K3
@@ -13322,7 +13317,7 @@ again256:
 	VMULPS.BCST  40(CX), Z10, Z10
 	VADDPS       Z10, Z23, Z23
 	VSQRTPS      Z13, Z10
-	VDIVPS       Z1, Z10, Z10
+	VDIVPS       Z5, Z10, Z10
 	VADDPS       Z7, Z10, Z10
 	VBLENDMPS    Z23, Z12, K4, Z23
 	VMULPS       Z6, Z23, Z23
@@ -13371,7 +13366,7 @@ again256:
 	VMULPS.BCST  40(CX), Z11, Z10
 	VADDPS       Z10, Z0, Z0
 	VSQRTPS      Z21, Z10
-	VDIVPS       Z1, Z10, Z10
+	VDIVPS       Z5, Z10, Z10
 	VADDPS       Z7, Z10, Z10
 	VBLENDMPS    Z0, Z15, K1, Z0
 	VMULPS       Z6, Z0, Z0
@@ -13451,7 +13446,7 @@ again256:
 	VMULPS.BCST  40(CX), Z10, Z10
 	VADDPS       Z10, Z23, Z23
 	VSQRTPS      Z13, Z10
-	VDIVPS       Z1, Z10, Z10
+	VDIVPS       Z5, Z10, Z10
 	VADDPS       Z7, Z10, Z10
 	VBLENDMPS    Z23, Z12, K4, Z23
 	VMULPS       Z6, Z23, Z23
@@ -13500,7 +13495,7 @@ again256:
 	VMULPS.BCST  40(CX), Z11, Z10
 	VADDPS       Z10, Z0, Z0
 	VSQRTPS      Z21, Z10
-	VDIVPS       Z1, Z10, Z10
+	VDIVPS       Z5, Z10, Z10
 	VADDPS       Z7, Z10, Z10
 	VBLENDMPS    Z0, Z15, K1, Z0
 	VMULPS       Z6, Z0, Z0
@@ -13557,30 +13552,30 @@ unusual245:
 	MOVQ         40(SP), CX
 	MOVL         (CX), DX
 	VBROADCASTSS (CX), Z0
-	VPTERNLOGD   $0xff, Z2, Z2, Z2
+	VPTERNLOGD   $0xff, Z1, Z1, Z1
 	TESTL        DX, DX
 	JZ           none258
 	CMPL         DX, $0x7f800000
 	JAE          none258
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
+	VBROADCASTSS word_3f800000<>+0(SB), Z3
 	CMPL         DX, $0x71800000
 	JAE          large257
 	CMPL         DX, $0x21800000
 	JAE          adjusted259
-	VBROADCASTSS word_6c000000<>+0(SB), Z1
+	VBROADCASTSS word_6c000000<>+0(SB), Z3
 	JMP          adjusted259
 
 large257:
-	VBROADCASTSS word_21800000<>+0(SB), Z1
+	VBROADCASTSS word_21800000<>+0(SB), Z3
 	JMP          adjusted259
 
 none258:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
-	VPXORD       Z2, Z2, Z2
+	VBROADCASTSS word_3f800000<>+0(SB), Z3
+	VPXORD       Z1, Z1, Z1
 
 adjusted259:
-	VMULPS             Z1, Z0, Z0
+	VMULPS             Z3, Z0, Z0
 	MOVQ               tables+152(FP), CX
 	VRCP14SS           X0, X0, X4
 	VMULSS             word_3f98fc50<>+0(SB), X4, X4
@@ -13597,7 +13592,7 @@ adjusted259:
 	MOVQ               56(SP), CX
 	MOVL               (CX), DX
 	VBROADCASTSS       (CX), Z0
-	VPTERNLOGD         $0xff, Z3, Z3, Z3
+	VPTERNLOGD         $0xff, Z2, Z2, Z2
 	TESTL              DX, DX
 	JZ                 none261
 	CMPL               DX, $0x7f800000
@@ -13617,7 +13612,7 @@ large260:
 none261:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z4
-	VPXORD       Z3, Z3, Z3
+	VPXORD       Z2, Z2, Z2
 
 adjusted262:
 	VMULPS             Z4, Z0, Z0
@@ -13642,8 +13637,8 @@ adjusted262:
 
 loop263:
 	VMOVUPS            4736(BX), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z5
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z5, Z5
 	VPSRLD             $0x17, Z5, Z5
@@ -13657,8 +13652,8 @@ loop263:
 	VPERMI2D           384(AX), Z0, Z5
 	VPADDD.BCST        word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS            4800(BX), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z6
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z6, Z6
 	VPSRLD             $0x17, Z6, Z6
@@ -13672,8 +13667,8 @@ loop263:
 	VPERMI2D           384(AX), Z0, Z6
 	VPADDD.BCST        word_1<>+0(SB), Z6, K1, Z6
 	VMOVUPS            4864(BX), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z7
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z7, Z7
 	VPSRLD             $0x17, Z7, Z7
@@ -13687,8 +13682,8 @@ loop263:
 	VPERMI2D           384(AX), Z0, Z7
 	VPADDD.BCST        word_1<>+0(SB), Z7, K1, Z7
 	VMOVUPS            4928(BX), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z8
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z8, Z8
 	VPSRLD             $0x17, Z8, Z8
@@ -13706,7 +13701,7 @@ loop263:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       392(SP), Z5, Z5
+	VPRORVQ.BCST       336(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -13716,7 +13711,7 @@ loop263:
 	VMOVDQU64          Y5, (CX)
 	VMOVUPS            9472(BX), Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
+	VPANDD             Z2, Z0, Z0
 	VMOVUPS            256(AX), Z6
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z5
 	VFMADD231PS.RD_SAE Z6, Z0, Z5
@@ -13725,7 +13720,7 @@ loop263:
 	VPADDD.BCST        word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS            9536(BX), Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
+	VPANDD             Z2, Z0, Z0
 	VMOVUPS            256(AX), Z7
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z6
 	VFMADD231PS.RD_SAE Z7, Z0, Z6
@@ -13734,7 +13729,7 @@ loop263:
 	VPADDD.BCST        word_1<>+0(SB), Z6, K1, Z6
 	VMOVUPS            9600(BX), Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
+	VPANDD             Z2, Z0, Z0
 	VMOVUPS            256(AX), Z8
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z7
 	VFMADD231PS.RD_SAE Z8, Z0, Z7
@@ -13743,7 +13738,7 @@ loop263:
 	VPADDD.BCST        word_1<>+0(SB), Z7, K1, Z7
 	VMOVUPS            9664(BX), Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
+	VPANDD             Z2, Z0, Z0
 	VMOVUPS            256(AX), Z9
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z8
 	VFMADD231PS.RD_SAE Z9, Z0, Z8
@@ -13755,7 +13750,7 @@ loop263:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       392(SP), Z5, Z5
+	VPRORVQ.BCST       336(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -13790,8 +13785,8 @@ done264:
 	BZHIQ              SI, DI, DI
 	KMOVQ              DI, K5
 	VMOVUPS.Z          4736(BX), K1, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z5
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z5, Z5
 	VPSRLD             $0x17, Z5, Z5
@@ -13805,8 +13800,8 @@ done264:
 	VPERMI2D           384(AX), Z0, Z5
 	VPADDD.BCST        word_1<>+0(SB), Z5, K6, Z5
 	VMOVUPS.Z          4800(BX), K2, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z6
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z6, Z6
 	VPSRLD             $0x17, Z6, Z6
@@ -13820,8 +13815,8 @@ done264:
 	VPERMI2D           384(AX), Z0, Z6
 	VPADDD.BCST        word_1<>+0(SB), Z6, K6, Z6
 	VMOVUPS.Z          4864(BX), K3, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z7
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z7, Z7
 	VPSRLD             $0x17, Z7, Z7
@@ -13835,17 +13830,17 @@ done264:
 	VPERMI2D           384(AX), Z0, Z7
 	VPADDD.BCST        word_1<>+0(SB), Z7, K6, Z7
 	VMOVUPS.Z          4928(BX), K4, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z1
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z1, Z1
 	VPSRLD             $0x17, Z1, Z1
-	VPSRLD             $0x1b, Z0, Z2
-	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z2, Z1
+	VPSRLD             $0x1b, Z0, Z3
+	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z3, Z1
 	VMOVUPS            (AX), Z8
-	VMOVAPS            Z1, Z2
-	VPERMI2PS          64(AX), Z8, Z2
-	VCMPPS             $0x1e, Z2, Z0, K6
+	VMOVAPS            Z1, Z3
+	VPERMI2PS          64(AX), Z8, Z3
+	VCMPPS             $0x1e, Z3, Z0, K6
 	VMOVDQU32          320(AX), Z0
 	VPERMI2D           384(AX), Z0, Z1
 	VPADDD.BCST        word_1<>+0(SB), Z1, K6, Z1
@@ -13854,7 +13849,7 @@ done264:
 	VPSLLD             $0x18, Z1, Z1
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z1, Z5
-	VPRORVQ.BCST       392(SP), Z5, Z5
+	VPRORVQ.BCST       336(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -13864,25 +13859,25 @@ done264:
 	VMOVDQU8           Z5, K5, (CX)
 	VMOVUPS.Z          9472(BX), K1, Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
-	VMOVUPS            256(AX), Z2
+	VPANDD             Z2, Z0, Z0
+	VMOVUPS            256(AX), Z3
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z1
-	VFMADD231PS.RD_SAE Z2, Z0, Z1
-	VPERMPS            128(AX), Z1, Z2
-	VCMPPS             $0x1e, Z2, Z0, K1
+	VFMADD231PS.RD_SAE Z3, Z0, Z1
+	VPERMPS            128(AX), Z1, Z3
+	VCMPPS             $0x1e, Z3, Z0, K1
 	VPADDD.BCST        word_1<>+0(SB), Z1, K1, Z1
 	VMOVUPS.Z          9536(BX), K2, Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
+	VPANDD             Z2, Z0, Z0
 	VMOVUPS            256(AX), Z5
-	VPBROADCASTD       word_4b3fffff<>+0(SB), Z2
-	VFMADD231PS.RD_SAE Z5, Z0, Z2
-	VPERMPS            128(AX), Z2, Z5
+	VPBROADCASTD       word_4b3fffff<>+0(SB), Z3
+	VFMADD231PS.RD_SAE Z5, Z0, Z3
+	VPERMPS            128(AX), Z3, Z5
 	VCMPPS             $0x1e, Z5, Z0, K1
-	VPADDD.BCST        word_1<>+0(SB), Z2, K1, Z2
+	VPADDD.BCST        word_1<>+0(SB), Z3, K1, Z3
 	VMOVUPS.Z          9600(BX), K3, Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
+	VPANDD             Z2, Z0, Z0
 	VMOVUPS            256(AX), Z6
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z5
 	VFMADD231PS.RD_SAE Z6, Z0, Z5
@@ -13891,19 +13886,19 @@ done264:
 	VPADDD.BCST        word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS.Z          9664(BX), K4, Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
+	VPANDD             Z2, Z0, Z0
 	VMOVUPS            256(AX), Z4
-	VPBROADCASTD       word_4b3fffff<>+0(SB), Z3
-	VFMADD231PS.RD_SAE Z4, Z0, Z3
-	VPERMPS            128(AX), Z3, Z4
+	VPBROADCASTD       word_4b3fffff<>+0(SB), Z2
+	VFMADD231PS.RD_SAE Z4, Z0, Z2
+	VPERMPS            128(AX), Z2, Z4
 	VCMPPS             $0x1e, Z4, Z0, K1
-	VPADDD.BCST        word_1<>+0(SB), Z3, K1, Z3
-	VPSLLD             $0x08, Z2, Z2
+	VPADDD.BCST        word_1<>+0(SB), Z2, K1, Z2
+	VPSLLD             $0x08, Z3, Z3
 	VPSLLD             $0x10, Z5, Z5
-	VPSLLD             $0x18, Z3, Z3
-	VPTERNLOGD         $0x96, Z5, Z2, Z1
-	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z3, Z1
-	VPRORVQ.BCST       392(SP), Z1, Z1
+	VPSLLD             $0x18, Z2, Z2
+	VPTERNLOGD         $0x96, Z5, Z3, Z1
+	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z2, Z1
+	VPRORVQ.BCST       336(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -13919,30 +13914,30 @@ unusual251:
 	MOVQ         40(SP), DX
 	MOVL         (DX), BX
 	VBROADCASTSS (DX), Z0
-	VPTERNLOGD   $0xff, Z4, Z4, Z4
+	VPTERNLOGD   $0xff, Z3, Z3, Z3
 	TESTL        BX, BX
 	JZ           none267
 	CMPL         BX, $0x7f800000
 	JAE          none267
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
+	VBROADCASTSS word_3f800000<>+0(SB), Z5
 	CMPL         BX, $0x71800000
 	JAE          large266
 	CMPL         BX, $0x21800000
 	JAE          adjusted268
-	VBROADCASTSS word_6c000000<>+0(SB), Z1
+	VBROADCASTSS word_6c000000<>+0(SB), Z5
 	JMP          adjusted268
 
 large266:
-	VBROADCASTSS word_21800000<>+0(SB), Z1
+	VBROADCASTSS word_21800000<>+0(SB), Z5
 	JMP          adjusted268
 
 none267:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
-	VPXORD       Z4, Z4, Z4
+	VBROADCASTSS word_3f800000<>+0(SB), Z5
+	VPXORD       Z3, Z3, Z3
 
 adjusted268:
-	VMULPS             Z1, Z0, Z0
+	VMULPS             Z5, Z0, Z0
 	MOVQ               tables+152(FP), DX
 	VRCP14SS           X0, X0, X6
 	VMULSS             word_3f98fc50<>+0(SB), X6, X6
@@ -13959,7 +13954,7 @@ adjusted268:
 	MOVQ               56(SP), DX
 	MOVL               (DX), BX
 	VBROADCASTSS       (DX), Z0
-	VPTERNLOGD         $0xff, Z5, Z5, Z5
+	VPTERNLOGD         $0xff, Z4, Z4, Z4
 	TESTL              BX, BX
 	JZ                 none270
 	CMPL               BX, $0x7f800000
@@ -13979,7 +13974,7 @@ large269:
 none270:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z6
-	VPXORD       Z5, Z5, Z5
+	VPXORD       Z4, Z4, Z4
 
 adjusted271:
 	VMULPS             Z6, Z0, Z0
@@ -14004,8 +13999,8 @@ adjusted271:
 
 loop272:
 	VMOVUPS            4736(SI), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
 	VMULPS             192(CX), Z0, Z7
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z7, Z7
 	VPSRLD             $0x17, Z7, Z7
@@ -14019,8 +14014,8 @@ loop272:
 	VPERMI2D           384(CX), Z0, Z7
 	VPADDD.BCST        word_1<>+0(SB), Z7, K1, Z7
 	VMOVUPS            4800(SI), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
 	VMULPS             192(CX), Z0, Z8
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z8, Z8
 	VPSRLD             $0x17, Z8, Z8
@@ -14034,8 +14029,8 @@ loop272:
 	VPERMI2D           384(CX), Z0, Z8
 	VPADDD.BCST        word_1<>+0(SB), Z8, K1, Z8
 	VMOVUPS            4864(SI), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
 	VMULPS             192(CX), Z0, Z9
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z9, Z9
 	VPSRLD             $0x17, Z9, Z9
@@ -14049,8 +14044,8 @@ loop272:
 	VPERMI2D           384(CX), Z0, Z9
 	VPADDD.BCST        word_1<>+0(SB), Z9, K1, Z9
 	VMOVUPS            4928(SI), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
 	VMULPS             192(CX), Z0, Z10
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z10, Z10
 	VPSRLD             $0x17, Z10, Z10
@@ -14068,7 +14063,7 @@ loop272:
 	VPSLLD             $0x18, Z10, Z10
 	VPTERNLOGD         $0x96, Z9, Z8, Z7
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z10, Z7
-	VPRORVQ.BCST       400(SP), Z7, Z7
+	VPRORVQ.BCST       344(SP), Z7, Z7
 	VPSRLQ             $0x1c, Z7, Z0
 	VPORQ              Z0, Z7, Z7
 	VPMOVQD            Z7, Y7
@@ -14078,7 +14073,7 @@ loop272:
 	VMOVDQU64          Y7, (DX)
 	VMOVUPS            9472(SI), Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z8
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z7
 	VFMADD231PS.RD_SAE Z8, Z0, Z7
@@ -14087,7 +14082,7 @@ loop272:
 	VPADDD.BCST        word_1<>+0(SB), Z7, K1, Z7
 	VMOVUPS            9536(SI), Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z9
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z8
 	VFMADD231PS.RD_SAE Z9, Z0, Z8
@@ -14096,7 +14091,7 @@ loop272:
 	VPADDD.BCST        word_1<>+0(SB), Z8, K1, Z8
 	VMOVUPS            9600(SI), Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z10
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z9
 	VFMADD231PS.RD_SAE Z10, Z0, Z9
@@ -14105,7 +14100,7 @@ loop272:
 	VPADDD.BCST        word_1<>+0(SB), Z9, K1, Z9
 	VMOVUPS            9664(SI), Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z11
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z10
 	VFMADD231PS.RD_SAE Z11, Z0, Z10
@@ -14117,7 +14112,7 @@ loop272:
 	VPSLLD             $0x18, Z10, Z10
 	VPTERNLOGD         $0x96, Z9, Z8, Z7
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z10, Z7
-	VPRORVQ.BCST       400(SP), Z7, Z7
+	VPRORVQ.BCST       344(SP), Z7, Z7
 	VPSRLQ             $0x1c, Z7, Z0
 	VPORQ              Z0, Z7, Z7
 	VPMOVQD            Z7, Y7
@@ -14152,8 +14147,8 @@ done273:
 	BZHIQ              DI, R8, R8
 	KMOVQ              R8, K5
 	VMOVUPS.Z          4736(SI), K1, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
 	VMULPS             192(CX), Z0, Z7
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z7, Z7
 	VPSRLD             $0x17, Z7, Z7
@@ -14167,8 +14162,8 @@ done273:
 	VPERMI2D           384(CX), Z0, Z7
 	VPADDD.BCST        word_1<>+0(SB), Z7, K6, Z7
 	VMOVUPS.Z          4800(SI), K2, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
 	VMULPS             192(CX), Z0, Z8
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z8, Z8
 	VPSRLD             $0x17, Z8, Z8
@@ -14182,8 +14177,8 @@ done273:
 	VPERMI2D           384(CX), Z0, Z8
 	VPADDD.BCST        word_1<>+0(SB), Z8, K6, Z8
 	VMOVUPS.Z          4864(SI), K3, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
 	VMULPS             192(CX), Z0, Z9
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z9, Z9
 	VPSRLD             $0x17, Z9, Z9
@@ -14197,26 +14192,26 @@ done273:
 	VPERMI2D           384(CX), Z0, Z9
 	VPADDD.BCST        word_1<>+0(SB), Z9, K6, Z9
 	VMOVUPS.Z          4928(SI), K4, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
-	VMULPS             192(CX), Z0, Z1
-	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z1, Z1
-	VPSRLD             $0x17, Z1, Z1
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
+	VMULPS             192(CX), Z0, Z5
+	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z5, Z5
+	VPSRLD             $0x17, Z5, Z5
 	VPSRLD             $0x1b, Z0, Z10
-	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z10, Z1
+	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z10, Z5
 	VMOVUPS            (CX), Z11
-	VMOVAPS            Z1, Z10
+	VMOVAPS            Z5, Z10
 	VPERMI2PS          64(CX), Z11, Z10
 	VCMPPS             $0x1e, Z10, Z0, K6
 	VMOVDQU32          320(CX), Z0
-	VPERMI2D           384(CX), Z0, Z1
-	VPADDD.BCST        word_1<>+0(SB), Z1, K6, Z1
+	VPERMI2D           384(CX), Z0, Z5
+	VPADDD.BCST        word_1<>+0(SB), Z5, K6, Z5
 	VPSLLD             $0x08, Z8, Z8
 	VPSLLD             $0x10, Z9, Z9
-	VPSLLD             $0x18, Z1, Z1
+	VPSLLD             $0x18, Z5, Z5
 	VPTERNLOGD         $0x96, Z9, Z8, Z7
-	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z1, Z7
-	VPRORVQ.BCST       400(SP), Z7, Z7
+	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z5, Z7
+	VPRORVQ.BCST       344(SP), Z7, Z7
 	VPSRLQ             $0x1c, Z7, Z0
 	VPORQ              Z0, Z7, Z7
 	VPMOVQD            Z7, Y7
@@ -14226,16 +14221,16 @@ done273:
 	VMOVDQU8           Z7, K5, (DX)
 	VMOVUPS.Z          9472(SI), K1, Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z7
-	VPBROADCASTD       word_4b3fffff<>+0(SB), Z1
-	VFMADD231PS.RD_SAE Z7, Z0, Z1
-	VPERMPS            128(CX), Z1, Z7
+	VPBROADCASTD       word_4b3fffff<>+0(SB), Z5
+	VFMADD231PS.RD_SAE Z7, Z0, Z5
+	VPERMPS            128(CX), Z5, Z7
 	VCMPPS             $0x1e, Z7, Z0, K1
-	VPADDD.BCST        word_1<>+0(SB), Z1, K1, Z1
+	VPADDD.BCST        word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS.Z          9536(SI), K2, Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z8
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z7
 	VFMADD231PS.RD_SAE Z8, Z0, Z7
@@ -14244,7 +14239,7 @@ done273:
 	VPADDD.BCST        word_1<>+0(SB), Z7, K1, Z7
 	VMOVUPS.Z          9600(SI), K3, Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z9
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z8
 	VFMADD231PS.RD_SAE Z9, Z0, Z8
@@ -14253,7 +14248,7 @@ done273:
 	VPADDD.BCST        word_1<>+0(SB), Z8, K1, Z8
 	VMOVUPS.Z          9664(SI), K4, Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z9
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z6
 	VFMADD231PS.RD_SAE Z9, Z0, Z6
@@ -14263,40 +14258,39 @@ done273:
 	VPSLLD             $0x08, Z7, Z7
 	VPSLLD             $0x10, Z8, Z8
 	VPSLLD             $0x18, Z6, Z6
-	VPTERNLOGD         $0x96, Z8, Z7, Z1
-	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z6, Z1
-	VPRORVQ.BCST       400(SP), Z1, Z1
-	VPSRLQ             $0x1c, Z1, Z0
-	VPORQ              Z0, Z1, Z1
-	VPMOVQD            Z1, Y1
+	VPTERNLOGD         $0x96, Z8, Z7, Z5
+	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z6, Z5
+	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPSRLQ             $0x1c, Z5, Z0
+	VPORQ              Z0, Z5, Z5
+	VPMOVQD            Z5, Y5
 	VMOVDQU32          lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z0
-	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z1, Z1
-	VPERMD             Z1, Z0, Z1
-	VMOVDQU8           Z1, K5, (BX)
+	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z5, Z5
+	VPERMD             Z5, Z0, Z5
+	VMOVDQU8           Z5, K5, (BX)
 
 none274:
 	JMP coded252
 
 // func AdamW4bitFactoredWBF16GF32AVX512(w []uint16, g []float32, mCodes []uint8, v []float32, mScales []float32, block int, tables *[160]uint32, mDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, POPCNT
-TEXT ·AdamW4bitFactoredWBF16GF32AVX512(SB), $328-176
-	MOVQ         $0x00000000, 24(SP)
-	MOVQ         scratch+160(FP), AX
-	MOVQ         AX, 16(SP)
-	MOVQ         s+144(FP), AX
-	VBROADCASTSS 24(AX), Z1
-	VBROADCASTSS word_3f800000<>+0(SB), Z0
-	VDIVPS       Z1, Z0, Z0
-	VMOVUPS      Z0, 48(SP)
-	MOVQ         scratch+160(FP), AX
-	MOVQ         tables+128(FP), CX
-	VMOVUPS      384(CX), Z0
-	VMOVUPS      Z0, 28736(AX)
-	VMOVUPS      448(CX), Z0
-	VMOVUPS      Z0, 28800(AX)
-	MOVQ         w_len+8(FP), AX
-	TESTQ        AX, AX
-	JZ           finished276
+TEXT ·AdamW4bitFactoredWBF16GF32AVX512(SB), $272-176
+	MOVQ    $0x00000000, 24(SP)
+	MOVQ    scratch+160(FP), AX
+	MOVQ    AX, 16(SP)
+	VMOVSS  word_3f800000<>+0(SB), X0
+	MOVQ    s+144(FP), AX
+	VDIVSS  24(AX), X0, X0
+	VMOVSS  X0, 48(SP)
+	MOVQ    scratch+160(FP), AX
+	MOVQ    tables+128(FP), CX
+	VMOVUPS 384(CX), Z0
+	VMOVUPS Z0, 28736(AX)
+	VMOVUPS 448(CX), Z0
+	VMOVUPS Z0, 28800(AX)
+	MOVQ    w_len+8(FP), AX
+	TESTQ   AX, AX
+	JZ      finished276
 
 block275:
 	MOVQ    block+120(FP), CX
@@ -14317,8 +14311,8 @@ block275:
 
 begun278:
 	MOVQ               s+144(FP), CX
-	VMOVUPS            48(SP), Z0
-	VBROADCASTSS       24(CX), Z1
+	VBROADCASTSS       48(SP), Z0
+	VBROADCASTSS       24(CX), Z3
 	VBROADCASTSS       32(CX), Z4
 	VBROADCASTSS       28(CX), Z5
 	VBROADCASTSS       8(CX), Z6
@@ -14346,7 +14340,7 @@ begun278:
 	JE                 alone280
 	MOVBLZX            highFirst+154(FP), DX
 	SHLQ               $0x05, DX
-	MOVQ               DX, 112(SP)
+	MOVQ               DX, 56(SP)
 	MOVQ               scratch+160(FP), DX
 	ADDQ               $0x00006f00, DX
 	MOVQ               40(SP), BX
@@ -14416,7 +14410,7 @@ loop282:
 	VADDPS           Z25, Z23, Z23
 	VSQRTPS          Z24, Z25
 	VMULPS           Z0, Z22, Z24
-	VFNMADD231PS     Z1, Z24, Z22
+	VFNMADD231PS     Z3, Z24, Z22
 	VFMADD231PS      Z0, Z22, Z24
 	VADDPS           Z5, Z24, Z24
 	VMULPS.BCST      36(CX), Z21, Z22
@@ -14425,7 +14419,7 @@ loop282:
 	VMULPS           Z4, Z22, Z19
 	VDIVPS           Z24, Z19, Z19
 	VMULPS           Z0, Z25, Z22
-	VFNMADD231PS     Z1, Z22, Z25
+	VFNMADD231PS     Z3, Z22, Z25
 	VFMADD231PS      Z0, Z25, Z22
 	VADDPS           Z5, Z22, Z22
 	VMULPS.BCST      36(CX), Z23, Z24
@@ -14508,7 +14502,7 @@ loop282:
 	VPSLLD           $0x18, Z21, Z21
 	VPTERNLOGD       $0x96, Z20, Z19, Z18
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z21, Z18
-	VPRORVQ.BCST     112(SP), Z18, Z18
+	VPRORVQ.BCST     56(SP), Z18, Z18
 	VPSRLQ           $0x1c, Z18, Z17
 	VPORQ            Z17, Z18, Z18
 	VPMOVQD          Z18, Y18
@@ -14544,7 +14538,7 @@ loop282:
 	VADDPS           Z25, Z23, Z23
 	VSQRTPS          Z24, Z25
 	VMULPS           Z0, Z22, Z24
-	VFNMADD231PS     Z1, Z24, Z22
+	VFNMADD231PS     Z3, Z24, Z22
 	VFMADD231PS      Z0, Z22, Z24
 	VADDPS           Z5, Z24, Z24
 	VMULPS.BCST      36(CX), Z21, Z22
@@ -14553,7 +14547,7 @@ loop282:
 	VMULPS           Z4, Z22, Z19
 	VDIVPS           Z24, Z19, Z19
 	VMULPS           Z0, Z25, Z22
-	VFNMADD231PS     Z1, Z22, Z25
+	VFNMADD231PS     Z3, Z22, Z25
 	VFMADD231PS      Z0, Z25, Z22
 	VADDPS           Z5, Z22, Z22
 	VMULPS.BCST      36(CX), Z23, Z24
@@ -14644,13 +14638,13 @@ loop284:
 	VADDPS           Z20, Z23, Z23
 	VSQRTPS          Z24, Z22
 	VMULPS           Z0, Z19, Z20
-	VFNMADD231PS     Z1, Z20, Z19
+	VFNMADD231PS     Z3, Z20, Z19
 	VFMADD231PS      Z0, Z19, Z20
 	VADDPS           Z5, Z20, Z20
 	VMULPS           Z4, Z21, Z19
 	VDIVPS           Z20, Z19, Z19
 	VMULPS           Z0, Z22, Z20
-	VFNMADD231PS     Z1, Z20, Z22
+	VFNMADD231PS     Z3, Z20, Z22
 	VFMADD231PS      Z0, Z22, Z20
 	VADDPS           Z5, Z20, Z20
 	VMULPS           Z4, Z23, Z22
@@ -14730,7 +14724,7 @@ loop284:
 	VPSLLD           $0x18, Z21, Z21
 	VPTERNLOGD       $0x96, Z20, Z19, Z18
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z21, Z18
-	VPRORVQ.BCST     112(SP), Z18, Z18
+	VPRORVQ.BCST     56(SP), Z18, Z18
 	VPSRLQ           $0x1c, Z18, Z17
 	VPORQ            Z17, Z18, Z18
 	VPMOVQD          Z18, Y18
@@ -14766,13 +14760,13 @@ loop284:
 	VADDPS           Z20, Z23, Z23
 	VSQRTPS          Z24, Z22
 	VMULPS           Z0, Z19, Z20
-	VFNMADD231PS     Z1, Z20, Z19
+	VFNMADD231PS     Z3, Z20, Z19
 	VFMADD231PS      Z0, Z19, Z20
 	VADDPS           Z5, Z20, Z20
 	VMULPS           Z4, Z21, Z19
 	VDIVPS           Z20, Z19, Z19
 	VMULPS           Z0, Z22, Z20
-	VFNMADD231PS     Z1, Z20, Z22
+	VFNMADD231PS     Z3, Z20, Z22
 	VFMADD231PS      Z0, Z22, Z20
 	VADDPS           Z5, Z20, Z20
 	VMULPS           Z4, Z23, Z22
@@ -14857,7 +14851,7 @@ loop287:
 	VADDPS       Z25, Z23, Z23
 	VSQRTPS      Z24, Z25
 	VMULPS       Z0, Z22, Z24
-	VFNMADD231PS Z1, Z24, Z22
+	VFNMADD231PS Z3, Z24, Z22
 	VFMADD231PS  Z0, Z22, Z24
 	VADDPS       Z5, Z24, Z24
 	VMULPS.BCST  36(CX), Z21, Z22
@@ -14866,7 +14860,7 @@ loop287:
 	VMULPS       Z4, Z22, Z19
 	VDIVPS       Z24, Z19, Z19
 	VMULPS       Z0, Z25, Z22
-	VFNMADD231PS Z1, Z22, Z25
+	VFNMADD231PS Z3, Z22, Z25
 	VFMADD231PS  Z0, Z25, Z22
 	VADDPS       Z5, Z22, Z22
 	VMULPS.BCST  36(CX), Z23, Z24
@@ -14920,7 +14914,7 @@ loop287:
 	VADDPS       Z25, Z23, Z23
 	VSQRTPS      Z24, Z25
 	VMULPS       Z0, Z22, Z24
-	VFNMADD231PS Z1, Z24, Z22
+	VFNMADD231PS Z3, Z24, Z22
 	VFMADD231PS  Z0, Z22, Z24
 	VADDPS       Z5, Z24, Z24
 	VMULPS.BCST  36(CX), Z21, Z22
@@ -14929,7 +14923,7 @@ loop287:
 	VMULPS       Z4, Z22, Z19
 	VDIVPS       Z24, Z19, Z19
 	VMULPS       Z0, Z25, Z22
-	VFNMADD231PS Z1, Z22, Z25
+	VFNMADD231PS Z3, Z22, Z25
 	VFMADD231PS  Z0, Z25, Z22
 	VADDPS       Z5, Z22, Z22
 	VMULPS.BCST  36(CX), Z23, Z24
@@ -14976,8 +14970,8 @@ done288:
 	KMOVQ        R11, K3
 	VMOVDQU8.Z   (SI), K3, Z8
 	ADDQ         R9, SI
-	VMOVDQU64    Z8, 120(SP)
-	LEAQ         120(SP), SI
+	VMOVDQU64    Z8, 64(SP)
+	LEAQ         64(SP), SI
 	KMOVW        R10, K3
 	SHRQ         $0x10, R10
 	KMOVW        R10, K4
@@ -15011,7 +15005,7 @@ done288:
 	VADDPS       Z24, Z21, Z21
 	VSQRTPS      Z22, Z25
 	VMULPS       Z0, Z23, Z24
-	VFNMADD231PS Z1, Z24, Z23
+	VFNMADD231PS Z3, Z24, Z23
 	VFMADD231PS  Z0, Z23, Z24
 	VADDPS       Z5, Z24, Z24
 	VMULPS.BCST  36(CX), Z19, Z23
@@ -15020,7 +15014,7 @@ done288:
 	VMULPS       Z4, Z23, Z17
 	VDIVPS       Z24, Z17, Z17
 	VMULPS       Z0, Z25, Z23
-	VFNMADD231PS Z1, Z23, Z25
+	VFNMADD231PS Z3, Z23, Z25
 	VFMADD231PS  Z0, Z25, Z23
 	VADDPS       Z5, Z23, Z23
 	VMULPS.BCST  36(CX), Z21, Z24
@@ -15085,7 +15079,7 @@ done288:
 	VADDPS       Z24, Z21, Z21
 	VSQRTPS      Z22, Z25
 	VMULPS       Z0, Z23, Z24
-	VFNMADD231PS Z1, Z24, Z23
+	VFNMADD231PS Z3, Z24, Z23
 	VFMADD231PS  Z0, Z23, Z24
 	VADDPS       Z5, Z24, Z24
 	VMULPS.BCST  36(CX), Z19, Z23
@@ -15094,7 +15088,7 @@ done288:
 	VMULPS       Z4, Z23, Z17
 	VDIVPS       Z24, Z17, Z17
 	VMULPS       Z0, Z25, Z23
-	VFNMADD231PS Z1, Z23, Z25
+	VFNMADD231PS Z3, Z23, Z25
 	VFMADD231PS  Z0, Z25, Z23
 	VADDPS       Z5, Z23, Z23
 	VMULPS.BCST  36(CX), Z21, Z0
@@ -15176,13 +15170,13 @@ loop290:
 	VADDPS       Z20, Z23, Z23
 	VSQRTPS      Z24, Z22
 	VMULPS       Z0, Z19, Z20
-	VFNMADD231PS Z1, Z20, Z19
+	VFNMADD231PS Z3, Z20, Z19
 	VFMADD231PS  Z0, Z19, Z20
 	VADDPS       Z5, Z20, Z20
 	VMULPS       Z4, Z21, Z19
 	VDIVPS       Z20, Z19, Z19
 	VMULPS       Z0, Z22, Z20
-	VFNMADD231PS Z1, Z20, Z22
+	VFNMADD231PS Z3, Z20, Z22
 	VFMADD231PS  Z0, Z22, Z20
 	VADDPS       Z5, Z20, Z20
 	VMULPS       Z4, Z23, Z22
@@ -15233,13 +15227,13 @@ loop290:
 	VADDPS       Z20, Z23, Z23
 	VSQRTPS      Z24, Z22
 	VMULPS       Z0, Z19, Z20
-	VFNMADD231PS Z1, Z20, Z19
+	VFNMADD231PS Z3, Z20, Z19
 	VFMADD231PS  Z0, Z19, Z20
 	VADDPS       Z5, Z20, Z20
 	VMULPS       Z4, Z21, Z19
 	VDIVPS       Z20, Z19, Z19
 	VMULPS       Z0, Z22, Z20
-	VFNMADD231PS Z1, Z20, Z22
+	VFNMADD231PS Z3, Z20, Z22
 	VFMADD231PS  Z0, Z22, Z20
 	VADDPS       Z5, Z20, Z20
 	VMULPS       Z4, Z23, Z22
@@ -15283,8 +15277,8 @@ done291:
 	KMOVQ        R11, K3
 	VMOVDQU8.Z   (SI), K3, Z8
 	ADDQ         R9, SI
-	VMOVDQU64    Z8, 184(SP)
-	LEAQ         184(SP), SI
+	VMOVDQU64    Z8, 128(SP)
+	LEAQ         128(SP), SI
 	KMOVW        R10, K3
 	SHRQ         $0x10, R10
 	KMOVW        R10, K4
@@ -15318,13 +15312,13 @@ done291:
 	VADDPS       Z18, Z21, Z21
 	VSQRTPS      Z22, Z23
 	VMULPS       Z0, Z17, Z18
-	VFNMADD231PS Z1, Z18, Z17
+	VFNMADD231PS Z3, Z18, Z17
 	VFMADD231PS  Z0, Z17, Z18
 	VADDPS       Z5, Z18, Z18
 	VMULPS       Z4, Z19, Z17
 	VDIVPS       Z18, Z17, Z17
 	VMULPS       Z0, Z23, Z18
-	VFNMADD231PS Z1, Z18, Z23
+	VFNMADD231PS Z3, Z18, Z23
 	VFMADD231PS  Z0, Z23, Z18
 	VADDPS       Z5, Z18, Z18
 	VMULPS       Z4, Z21, Z23
@@ -15386,13 +15380,13 @@ done291:
 	VADDPS       Z18, Z21, Z21
 	VSQRTPS      Z22, Z23
 	VMULPS       Z0, Z17, Z18
-	VFNMADD231PS Z1, Z18, Z17
+	VFNMADD231PS Z3, Z18, Z17
 	VFMADD231PS  Z0, Z17, Z18
 	VADDPS       Z5, Z18, Z18
 	VMULPS       Z4, Z19, Z17
 	VDIVPS       Z18, Z17, Z17
 	VMULPS       Z0, Z23, Z18
-	VFNMADD231PS Z1, Z18, Z23
+	VFNMADD231PS Z3, Z18, Z23
 	VFMADD231PS  Z0, Z23, Z18
 	VADDPS       Z5, Z18, Z18
 	VMULPS       Z4, Z21, Z0
@@ -15507,7 +15501,7 @@ finished276:
 	JE                 none300
 	MOVBLZX            highFirst+154(FP), AX
 	SHLQ               $0x05, AX
-	MOVQ               AX, 248(SP)
+	MOVQ               AX, 192(SP)
 	MOVQ               scratch+160(FP), AX
 	ADDQ               $0x00006f00, AX
 	MOVQ               40(SP), CX
@@ -15597,7 +15591,7 @@ loop303:
 	VPSLLD           $0x18, Z4, Z4
 	VPTERNLOGD       $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST     248(SP), Z1, Z1
+	VPRORVQ.BCST     192(SP), Z1, Z1
 	VPSRLQ           $0x1c, Z1, Z0
 	VPORQ            Z0, Z1, Z1
 	VPMOVQD          Z1, Y1
@@ -15687,7 +15681,7 @@ done304:
 	VPSLLD           $0x18, Z4, Z4
 	VPTERNLOGD       $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST     248(SP), Z1, Z1
+	VPRORVQ.BCST     192(SP), Z1, Z1
 	VPSRLQ           $0x1c, Z1, Z0
 	VPORQ            Z0, Z1, Z1
 	VPMOVQD          Z1, Y1
@@ -15709,7 +15703,7 @@ apart277:
 	JE                 none306
 	MOVBLZX            highFirst+154(FP), CX
 	SHLQ               $0x05, CX
-	MOVQ               CX, 256(SP)
+	MOVQ               CX, 200(SP)
 	MOVQ               scratch+160(FP), CX
 	ADDQ               $0x00006f00, CX
 	MOVQ               40(SP), DX
@@ -15720,17 +15714,17 @@ apart277:
 	MOVQ               40(SP), DX
 	VBROADCASTSS       (DX), Z0
 	MOVQ               tables+128(FP), DX
-	VRCP14SS           X0, X0, X1
-	VMULSS             word_3f98fc50<>+0(SB), X1, X1
-	VBROADCASTSS       X1, Z1
-	VMOVUPS            Z1, 192(CX)
+	VRCP14SS           X0, X0, X3
+	VMULSS             word_3f98fc50<>+0(SB), X3, X3
+	VBROADCASTSS       X3, Z3
+	VMOVUPS            Z3, 192(CX)
 	VMULPS             256(DX), Z0, Z4
-	VMOVUPS            128(DX), Z1
-	VFMADD231PS.RD_SAE Z0, Z1, Z4
+	VMOVUPS            128(DX), Z3
+	VFMADD231PS.RD_SAE Z0, Z3, Z4
 	VMOVUPS            Z4, (CX)
 	VMULPS             320(DX), Z0, Z4
-	VMOVUPS            192(DX), Z1
-	VFMADD231PS.RD_SAE Z0, Z1, Z4
+	VMOVUPS            192(DX), Z3
+	VFMADD231PS.RD_SAE Z0, Z3, Z4
 	VMOVUPS            Z4, 64(CX)
 	MOVQ               32(SP), DX
 	MOVQ               scratch+160(FP), BX
@@ -15743,18 +15737,18 @@ apart277:
 
 loop309:
 	VMOVUPS          4736(BX), Z0
-	VMULPS           192(CX), Z0, Z1
-	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z1, Z1
-	VPSRLD           $0x17, Z1, Z1
+	VMULPS           192(CX), Z0, Z3
+	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z3, Z3
+	VPSRLD           $0x17, Z3, Z3
 	VPSRLD           $0x1b, Z0, Z4
-	VPTERNLOGD.BCST  $0xd8, word_10<>+0(SB), Z4, Z1
+	VPTERNLOGD.BCST  $0xd8, word_10<>+0(SB), Z4, Z3
 	VMOVUPS          (CX), Z5
-	VMOVAPS          Z1, Z4
+	VMOVAPS          Z3, Z4
 	VPERMI2PS        64(CX), Z5, Z4
 	VCMPPS           $0x1e, Z4, Z0, K1
 	VMOVDQU32        320(CX), Z0
-	VPERMI2D         384(CX), Z0, Z1
-	VPADDD.BCST      word_1<>+0(SB), Z1, K1, Z1
+	VPERMI2D         384(CX), Z0, Z3
+	VPADDD.BCST      word_1<>+0(SB), Z3, K1, Z3
 	VMOVUPS          4800(BX), Z0
 	VMULPS           192(CX), Z0, Z4
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z4, Z4
@@ -15797,16 +15791,16 @@ loop309:
 	VPSLLD           $0x08, Z4, Z4
 	VPSLLD           $0x10, Z5, Z5
 	VPSLLD           $0x18, Z6, Z6
-	VPTERNLOGD       $0x96, Z5, Z4, Z1
-	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z1
-	VPRORVQ.BCST     256(SP), Z1, Z1
-	VPSRLQ           $0x1c, Z1, Z0
-	VPORQ            Z0, Z1, Z1
-	VPMOVQD          Z1, Y1
+	VPTERNLOGD       $0x96, Z5, Z4, Z3
+	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z3
+	VPRORVQ.BCST     200(SP), Z3, Z3
+	VPSRLQ           $0x1c, Z3, Z0
+	VPORQ            Z0, Z3, Z3
+	VPMOVQD          Z3, Y3
 	VMOVDQU32        lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z0
-	VPSHUFB          turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z1, Z1
-	VPERMD           Z1, Z0, Z1
-	VMOVDQU64        Y1, (DX)
+	VPSHUFB          turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z3, Z3
+	VPERMD           Z3, Z0, Z3
+	VMOVDQU64        Y3, (DX)
 	ADDQ             $0x00000100, BX
 	ADDQ             $0x00000020, DX
 	SUBQ             $0x40, SI
@@ -15833,18 +15827,18 @@ done310:
 	BZHIQ            SI, DI, DI
 	KMOVQ            DI, K5
 	VMOVUPS.Z        4736(BX), K1, Z0
-	VMULPS           192(CX), Z0, Z1
-	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z1, Z1
-	VPSRLD           $0x17, Z1, Z1
+	VMULPS           192(CX), Z0, Z3
+	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z3, Z3
+	VPSRLD           $0x17, Z3, Z3
 	VPSRLD           $0x1b, Z0, Z4
-	VPTERNLOGD.BCST  $0xd8, word_10<>+0(SB), Z4, Z1
+	VPTERNLOGD.BCST  $0xd8, word_10<>+0(SB), Z4, Z3
 	VMOVUPS          (CX), Z5
-	VMOVAPS          Z1, Z4
+	VMOVAPS          Z3, Z4
 	VPERMI2PS        64(CX), Z5, Z4
 	VCMPPS           $0x1e, Z4, Z0, K1
 	VMOVDQU32        320(CX), Z0
-	VPERMI2D         384(CX), Z0, Z1
-	VPADDD.BCST      word_1<>+0(SB), Z1, K1, Z1
+	VPERMI2D         384(CX), Z0, Z3
+	VPADDD.BCST      word_1<>+0(SB), Z3, K1, Z3
 	VMOVUPS.Z        4800(BX), K2, Z0
 	VMULPS           192(CX), Z0, Z4
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z4, Z4
@@ -15887,16 +15881,16 @@ done310:
 	VPSLLD           $0x08, Z4, Z4
 	VPSLLD           $0x10, Z5, Z5
 	VPSLLD           $0x18, Z6, Z6
-	VPTERNLOGD       $0x96, Z5, Z4, Z1
-	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z1
-	VPRORVQ.BCST     256(SP), Z1, Z1
-	VPSRLQ           $0x1c, Z1, Z0
-	VPORQ            Z0, Z1, Z1
-	VPMOVQD          Z1, Y1
+	VPTERNLOGD       $0x96, Z5, Z4, Z3
+	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z3
+	VPRORVQ.BCST     200(SP), Z3, Z3
+	VPSRLQ           $0x1c, Z3, Z0
+	VPORQ            Z0, Z3, Z3
+	VPMOVQD          Z3, Y3
 	VMOVDQU32        lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z0
-	VPSHUFB          turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z1, Z1
-	VPERMD           Z1, Z0, Z1
-	VMOVDQU8         Z1, K5, (DX)
+	VPSHUFB          turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z3, Z3
+	VPERMD           Z3, Z0, Z3
+	VMOVDQU8         Z3, K5, (DX)
 
 none311:
 coded308:
@@ -15940,8 +15934,8 @@ again312:
 	KMOVQ        R15, K1
 	VMOVDQU8.Z   (R9), K1, Z0
 	ADDQ         R14, R9
-	VMOVDQU64    Z0, 264(SP)
-	LEAQ         264(SP), R14
+	VMOVDQU64    Z0, 208(SP)
+	LEAQ         208(SP), R14
 	KMOVW        R13, K1
 	SHRQ         $0x10, R13
 	KMOVW        R13, K3
@@ -15975,7 +15969,7 @@ again312:
 	VMULPS.BCST  40(CX), Z8, Z8
 	VADDPS       Z8, Z18, Z18
 	VSQRTPS      Z11, Z8
-	VDIVPS       Z1, Z8, Z8
+	VDIVPS       Z3, Z8, Z8
 	VADDPS       Z5, Z8, Z8
 	VBLENDMPS    Z18, Z10, K4, Z18
 	VMULPS       Z4, Z18, Z18
@@ -16017,7 +16011,7 @@ again312:
 	VMULPS.BCST  40(CX), Z9, Z8
 	VADDPS       Z8, Z0, Z0
 	VSQRTPS      Z13, Z8
-	VDIVPS       Z1, Z8, Z8
+	VDIVPS       Z3, Z8, Z8
 	VADDPS       Z5, Z8, Z8
 	VBLENDMPS    Z0, Z12, K1, Z0
 	VMULPS       Z4, Z0, Z0
@@ -16080,7 +16074,7 @@ again312:
 	VMULPS.BCST  40(CX), Z8, Z8
 	VADDPS       Z8, Z18, Z18
 	VSQRTPS      Z11, Z8
-	VDIVPS       Z1, Z8, Z8
+	VDIVPS       Z3, Z8, Z8
 	VADDPS       Z5, Z8, Z8
 	VBLENDMPS    Z18, Z10, K4, Z18
 	VMULPS       Z4, Z18, Z18
@@ -16122,7 +16116,7 @@ again312:
 	VMULPS.BCST  40(CX), Z9, Z8
 	VADDPS       Z8, Z0, Z0
 	VSQRTPS      Z13, Z8
-	VDIVPS       Z1, Z8, Z8
+	VDIVPS       Z3, Z8, Z8
 	VADDPS       Z5, Z8, Z8
 	VBLENDMPS    Z0, Z12, K1, Z0
 	VMULPS       Z4, Z0, Z0
@@ -16173,30 +16167,30 @@ unusual301:
 	MOVQ         40(SP), CX
 	MOVL         (CX), DX
 	VBROADCASTSS (CX), Z0
-	VPTERNLOGD   $0xff, Z2, Z2, Z2
+	VPTERNLOGD   $0xff, Z1, Z1, Z1
 	TESTL        DX, DX
 	JZ           none314
 	CMPL         DX, $0x7f800000
 	JAE          none314
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
+	VBROADCASTSS word_3f800000<>+0(SB), Z2
 	CMPL         DX, $0x71800000
 	JAE          large313
 	CMPL         DX, $0x21800000
 	JAE          adjusted315
-	VBROADCASTSS word_6c000000<>+0(SB), Z1
+	VBROADCASTSS word_6c000000<>+0(SB), Z2
 	JMP          adjusted315
 
 large313:
-	VBROADCASTSS word_21800000<>+0(SB), Z1
+	VBROADCASTSS word_21800000<>+0(SB), Z2
 	JMP          adjusted315
 
 none314:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
-	VPXORD       Z2, Z2, Z2
+	VBROADCASTSS word_3f800000<>+0(SB), Z2
+	VPXORD       Z1, Z1, Z1
 
 adjusted315:
-	VMULPS             Z1, Z0, Z0
+	VMULPS             Z2, Z0, Z0
 	MOVQ               tables+128(FP), CX
 	VRCP14SS           X0, X0, X3
 	VMULSS             word_3f98fc50<>+0(SB), X3, X3
@@ -16221,8 +16215,8 @@ adjusted315:
 
 loop316:
 	VMOVUPS          4736(DX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z3
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z3, Z3
 	VPSRLD           $0x17, Z3, Z3
@@ -16236,8 +16230,8 @@ loop316:
 	VPERMI2D         384(AX), Z0, Z3
 	VPADDD.BCST      word_1<>+0(SB), Z3, K1, Z3
 	VMOVUPS          4800(DX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z4
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z4, Z4
 	VPSRLD           $0x17, Z4, Z4
@@ -16251,8 +16245,8 @@ loop316:
 	VPERMI2D         384(AX), Z0, Z4
 	VPADDD.BCST      word_1<>+0(SB), Z4, K1, Z4
 	VMOVUPS          4864(DX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z5
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z5, Z5
 	VPSRLD           $0x17, Z5, Z5
@@ -16266,8 +16260,8 @@ loop316:
 	VPERMI2D         384(AX), Z0, Z5
 	VPADDD.BCST      word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS          4928(DX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z6
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z6, Z6
 	VPSRLD           $0x17, Z6, Z6
@@ -16285,7 +16279,7 @@ loop316:
 	VPSLLD           $0x18, Z6, Z6
 	VPTERNLOGD       $0x96, Z5, Z4, Z3
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z3
-	VPRORVQ.BCST     248(SP), Z3, Z3
+	VPRORVQ.BCST     192(SP), Z3, Z3
 	VPSRLQ           $0x1c, Z3, Z0
 	VPORQ            Z0, Z3, Z3
 	VPMOVQD          Z3, Y3
@@ -16319,8 +16313,8 @@ done317:
 	BZHIQ            BX, SI, SI
 	KMOVQ            SI, K5
 	VMOVUPS.Z        4736(DX), K1, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z3
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z3, Z3
 	VPSRLD           $0x17, Z3, Z3
@@ -16334,8 +16328,8 @@ done317:
 	VPERMI2D         384(AX), Z0, Z3
 	VPADDD.BCST      word_1<>+0(SB), Z3, K1, Z3
 	VMOVUPS.Z        4800(DX), K2, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z4
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z4, Z4
 	VPSRLD           $0x17, Z4, Z4
@@ -16349,8 +16343,8 @@ done317:
 	VPERMI2D         384(AX), Z0, Z4
 	VPADDD.BCST      word_1<>+0(SB), Z4, K1, Z4
 	VMOVUPS.Z        4864(DX), K3, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z5
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z5, Z5
 	VPSRLD           $0x17, Z5, Z5
@@ -16364,8 +16358,8 @@ done317:
 	VPERMI2D         384(AX), Z0, Z5
 	VPADDD.BCST      word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS.Z        4928(DX), K4, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z1
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z1, Z1
 	VPSRLD           $0x17, Z1, Z1
@@ -16383,7 +16377,7 @@ done317:
 	VPSLLD           $0x18, Z1, Z1
 	VPTERNLOGD       $0x96, Z5, Z4, Z3
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z1, Z3
-	VPRORVQ.BCST     248(SP), Z3, Z3
+	VPRORVQ.BCST     192(SP), Z3, Z3
 	VPSRLQ           $0x1c, Z3, Z0
 	VPORQ            Z0, Z3, Z3
 	VPMOVQD          Z3, Y3
@@ -16399,30 +16393,30 @@ unusual307:
 	MOVQ         40(SP), DX
 	MOVL         (DX), BX
 	VBROADCASTSS (DX), Z0
-	VPTERNLOGD   $0xff, Z3, Z3, Z3
+	VPTERNLOGD   $0xff, Z2, Z2, Z2
 	TESTL        BX, BX
 	JZ           none320
 	CMPL         BX, $0x7f800000
 	JAE          none320
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
+	VBROADCASTSS word_3f800000<>+0(SB), Z3
 	CMPL         BX, $0x71800000
 	JAE          large319
 	CMPL         BX, $0x21800000
 	JAE          adjusted321
-	VBROADCASTSS word_6c000000<>+0(SB), Z1
+	VBROADCASTSS word_6c000000<>+0(SB), Z3
 	JMP          adjusted321
 
 large319:
-	VBROADCASTSS word_21800000<>+0(SB), Z1
+	VBROADCASTSS word_21800000<>+0(SB), Z3
 	JMP          adjusted321
 
 none320:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
-	VPXORD       Z3, Z3, Z3
+	VBROADCASTSS word_3f800000<>+0(SB), Z3
+	VPXORD       Z2, Z2, Z2
 
 adjusted321:
-	VMULPS             Z1, Z0, Z0
+	VMULPS             Z3, Z0, Z0
 	MOVQ               tables+128(FP), DX
 	VRCP14SS           X0, X0, X4
 	VMULSS             word_3f98fc50<>+0(SB), X4, X4
@@ -16447,8 +16441,8 @@ adjusted321:
 
 loop322:
 	VMOVUPS          4736(BX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
 	VMULPS           192(CX), Z0, Z4
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z4, Z4
 	VPSRLD           $0x17, Z4, Z4
@@ -16462,8 +16456,8 @@ loop322:
 	VPERMI2D         384(CX), Z0, Z4
 	VPADDD.BCST      word_1<>+0(SB), Z4, K1, Z4
 	VMOVUPS          4800(BX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
 	VMULPS           192(CX), Z0, Z5
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z5, Z5
 	VPSRLD           $0x17, Z5, Z5
@@ -16477,8 +16471,8 @@ loop322:
 	VPERMI2D         384(CX), Z0, Z5
 	VPADDD.BCST      word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS          4864(BX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
 	VMULPS           192(CX), Z0, Z6
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z6, Z6
 	VPSRLD           $0x17, Z6, Z6
@@ -16492,8 +16486,8 @@ loop322:
 	VPERMI2D         384(CX), Z0, Z6
 	VPADDD.BCST      word_1<>+0(SB), Z6, K1, Z6
 	VMOVUPS          4928(BX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
 	VMULPS           192(CX), Z0, Z7
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z7, Z7
 	VPSRLD           $0x17, Z7, Z7
@@ -16511,7 +16505,7 @@ loop322:
 	VPSLLD           $0x18, Z7, Z7
 	VPTERNLOGD       $0x96, Z6, Z5, Z4
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z7, Z4
-	VPRORVQ.BCST     256(SP), Z4, Z4
+	VPRORVQ.BCST     200(SP), Z4, Z4
 	VPSRLQ           $0x1c, Z4, Z0
 	VPORQ            Z0, Z4, Z4
 	VPMOVQD          Z4, Y4
@@ -16545,8 +16539,8 @@ done323:
 	BZHIQ            SI, DI, DI
 	KMOVQ            DI, K5
 	VMOVUPS.Z        4736(BX), K1, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
 	VMULPS           192(CX), Z0, Z4
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z4, Z4
 	VPSRLD           $0x17, Z4, Z4
@@ -16560,8 +16554,8 @@ done323:
 	VPERMI2D         384(CX), Z0, Z4
 	VPADDD.BCST      word_1<>+0(SB), Z4, K1, Z4
 	VMOVUPS.Z        4800(BX), K2, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
 	VMULPS           192(CX), Z0, Z5
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z5, Z5
 	VPSRLD           $0x17, Z5, Z5
@@ -16575,8 +16569,8 @@ done323:
 	VPERMI2D         384(CX), Z0, Z5
 	VPADDD.BCST      word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS.Z        4864(BX), K3, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
 	VMULPS           192(CX), Z0, Z6
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z6, Z6
 	VPSRLD           $0x17, Z6, Z6
@@ -16590,26 +16584,26 @@ done323:
 	VPERMI2D         384(CX), Z0, Z6
 	VPADDD.BCST      word_1<>+0(SB), Z6, K1, Z6
 	VMOVUPS.Z        4928(BX), K4, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
-	VMULPS           192(CX), Z0, Z1
-	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z1, Z1
-	VPSRLD           $0x17, Z1, Z1
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
+	VMULPS           192(CX), Z0, Z3
+	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z3, Z3
+	VPSRLD           $0x17, Z3, Z3
 	VPSRLD           $0x1b, Z0, Z7
-	VPTERNLOGD.BCST  $0xd8, word_10<>+0(SB), Z7, Z1
+	VPTERNLOGD.BCST  $0xd8, word_10<>+0(SB), Z7, Z3
 	VMOVUPS          (CX), Z8
-	VMOVAPS          Z1, Z7
+	VMOVAPS          Z3, Z7
 	VPERMI2PS        64(CX), Z8, Z7
 	VCMPPS           $0x1e, Z7, Z0, K1
 	VMOVDQU32        320(CX), Z0
-	VPERMI2D         384(CX), Z0, Z1
-	VPADDD.BCST      word_1<>+0(SB), Z1, K1, Z1
+	VPERMI2D         384(CX), Z0, Z3
+	VPADDD.BCST      word_1<>+0(SB), Z3, K1, Z3
 	VPSLLD           $0x08, Z5, Z5
 	VPSLLD           $0x10, Z6, Z6
-	VPSLLD           $0x18, Z1, Z1
+	VPSLLD           $0x18, Z3, Z3
 	VPTERNLOGD       $0x96, Z6, Z5, Z4
-	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z1, Z4
-	VPRORVQ.BCST     256(SP), Z4, Z4
+	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z3, Z4
+	VPRORVQ.BCST     200(SP), Z4, Z4
 	VPSRLQ           $0x1c, Z4, Z0
 	VPORQ            Z0, Z4, Z4
 	VPMOVQD          Z4, Y4
@@ -16623,24 +16617,23 @@ none324:
 
 // func AdamW4bitWF32GBF16AVX512(w []float32, g []uint16, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, tables *[160]uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, POPCNT
-TEXT ·AdamW4bitWF32GBF16AVX512(SB), $536-200
-	MOVQ         $0x00000000, 24(SP)
-	MOVQ         scratch+184(FP), AX
-	MOVQ         AX, 16(SP)
-	MOVQ         s+168(FP), AX
-	VBROADCASTSS 24(AX), Z1
-	VBROADCASTSS word_3f800000<>+0(SB), Z0
-	VDIVPS       Z1, Z0, Z0
-	VMOVUPS      Z0, 64(SP)
-	MOVQ         scratch+184(FP), AX
-	MOVQ         tables+152(FP), CX
-	VMOVUPS      384(CX), Z0
-	VMOVUPS      Z0, 28736(AX)
-	VMOVUPS      448(CX), Z0
-	VMOVUPS      Z0, 28800(AX)
-	MOVQ         w_len+8(FP), AX
-	TESTQ        AX, AX
-	JZ           finished326
+TEXT ·AdamW4bitWF32GBF16AVX512(SB), $480-200
+	MOVQ    $0x00000000, 24(SP)
+	MOVQ    scratch+184(FP), AX
+	MOVQ    AX, 16(SP)
+	VMOVSS  word_3f800000<>+0(SB), X0
+	MOVQ    s+168(FP), AX
+	VDIVSS  24(AX), X0, X0
+	VMOVSS  X0, 64(SP)
+	MOVQ    scratch+184(FP), AX
+	MOVQ    tables+152(FP), CX
+	VMOVUPS 384(CX), Z0
+	VMOVUPS Z0, 28736(AX)
+	VMOVUPS 448(CX), Z0
+	VMOVUPS Z0, 28800(AX)
+	MOVQ    w_len+8(FP), AX
+	TESTQ   AX, AX
+	JZ      finished326
 
 block325:
 	MOVQ    block+144(FP), CX
@@ -16666,8 +16659,8 @@ block325:
 
 begun328:
 	MOVQ               s+168(FP), CX
-	VMOVUPS            64(SP), Z0
-	VBROADCASTSS       24(CX), Z1
+	VBROADCASTSS       64(SP), Z0
+	VBROADCASTSS       24(CX), Z5
 	VBROADCASTSS       32(CX), Z6
 	VBROADCASTSS       28(CX), Z7
 	VBROADCASTSS       8(CX), Z8
@@ -16699,7 +16692,7 @@ begun328:
 	JE                 alone330
 	MOVBLZX            highFirst+178(FP), DX
 	SHLQ               $0x05, DX
-	MOVQ               DX, 128(SP)
+	MOVQ               DX, 72(SP)
 	MOVQ               scratch+184(FP), DX
 	ADDQ               $0x00006f00, DX
 	MOVQ               40(SP), BX
@@ -16796,7 +16789,7 @@ loop332:
 	VADDPS             Z27, Z25, Z25
 	VSQRTPS            Z25, Z28
 	VMULPS             Z0, Z26, Z27
-	VFNMADD231PS       Z1, Z27, Z26
+	VFNMADD231PS       Z5, Z27, Z26
 	VFMADD231PS        Z0, Z26, Z27
 	VADDPS             Z7, Z27, Z27
 	VMULPS.BCST        36(CX), Z22, Z26
@@ -16805,7 +16798,7 @@ loop332:
 	VMULPS             Z6, Z26, Z20
 	VDIVPS             Z27, Z20, Z20
 	VMULPS             Z0, Z28, Z26
-	VFNMADD231PS       Z1, Z26, Z28
+	VFNMADD231PS       Z5, Z26, Z28
 	VFMADD231PS        Z0, Z28, Z26
 	VADDPS             Z7, Z26, Z26
 	VMULPS.BCST        36(CX), Z24, Z27
@@ -16884,7 +16877,7 @@ loop332:
 	VPSLLD             $0x18, Z22, Z22
 	VPTERNLOGD         $0x96, Z21, Z20, Z19
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z22, Z19
-	VPRORVQ.BCST       128(SP), Z19, Z19
+	VPRORVQ.BCST       72(SP), Z19, Z19
 	VPSRLQ             $0x1c, Z19, Z18
 	VPORQ              Z18, Z19, Z19
 	VPMOVQD            Z19, Y19
@@ -16934,7 +16927,7 @@ loop332:
 	VADDPS             Z27, Z25, Z25
 	VSQRTPS            Z25, Z28
 	VMULPS             Z0, Z26, Z27
-	VFNMADD231PS       Z1, Z27, Z26
+	VFNMADD231PS       Z5, Z27, Z26
 	VFMADD231PS        Z0, Z26, Z27
 	VADDPS             Z7, Z27, Z27
 	VMULPS.BCST        36(CX), Z22, Z26
@@ -16943,7 +16936,7 @@ loop332:
 	VMULPS             Z6, Z26, Z20
 	VDIVPS             Z27, Z20, Z20
 	VMULPS             Z0, Z28, Z26
-	VFNMADD231PS       Z1, Z26, Z28
+	VFNMADD231PS       Z5, Z26, Z28
 	VFMADD231PS        Z0, Z28, Z26
 	VADDPS             Z7, Z26, Z26
 	VMULPS.BCST        36(CX), Z24, Z27
@@ -16998,7 +16991,7 @@ loop332:
 	VPSLLD             $0x18, Z22, Z22
 	VPTERNLOGD         $0x96, Z21, Z20, Z19
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z22, Z19
-	VPRORVQ.BCST       128(SP), Z19, Z19
+	VPRORVQ.BCST       72(SP), Z19, Z19
 	VPSRLQ             $0x1c, Z19, Z18
 	VPORQ              Z18, Z19, Z19
 	VPMOVQD            Z19, Y19
@@ -17088,13 +17081,13 @@ loop334:
 	VADDPS             Z26, Z25, Z25
 	VSQRTPS            Z25, Z26
 	VMULPS             Z0, Z20, Z21
-	VFNMADD231PS       Z1, Z21, Z20
+	VFNMADD231PS       Z5, Z21, Z20
 	VFMADD231PS        Z0, Z20, Z21
 	VADDPS             Z7, Z21, Z21
 	VMULPS             Z6, Z22, Z20
 	VDIVPS             Z21, Z20, Z20
 	VMULPS             Z0, Z26, Z21
-	VFNMADD231PS       Z1, Z21, Z26
+	VFNMADD231PS       Z5, Z21, Z26
 	VFMADD231PS        Z0, Z26, Z21
 	VADDPS             Z7, Z21, Z21
 	VMULPS             Z6, Z24, Z26
@@ -17170,7 +17163,7 @@ loop334:
 	VPSLLD             $0x18, Z22, Z22
 	VPTERNLOGD         $0x96, Z21, Z20, Z19
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z22, Z19
-	VPRORVQ.BCST       128(SP), Z19, Z19
+	VPRORVQ.BCST       72(SP), Z19, Z19
 	VPSRLQ             $0x1c, Z19, Z18
 	VPORQ              Z18, Z19, Z19
 	VPMOVQD            Z19, Y19
@@ -17220,13 +17213,13 @@ loop334:
 	VADDPS             Z26, Z25, Z25
 	VSQRTPS            Z25, Z26
 	VMULPS             Z0, Z20, Z21
-	VFNMADD231PS       Z1, Z21, Z20
+	VFNMADD231PS       Z5, Z21, Z20
 	VFMADD231PS        Z0, Z20, Z21
 	VADDPS             Z7, Z21, Z21
 	VMULPS             Z6, Z22, Z20
 	VDIVPS             Z21, Z20, Z20
 	VMULPS             Z0, Z26, Z21
-	VFNMADD231PS       Z1, Z21, Z26
+	VFNMADD231PS       Z5, Z21, Z26
 	VFMADD231PS        Z0, Z26, Z21
 	VADDPS             Z7, Z21, Z21
 	VMULPS             Z6, Z24, Z26
@@ -17278,7 +17271,7 @@ loop334:
 	VPSLLD             $0x18, Z22, Z22
 	VPTERNLOGD         $0x96, Z21, Z20, Z19
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z22, Z19
-	VPRORVQ.BCST       128(SP), Z19, Z19
+	VPRORVQ.BCST       72(SP), Z19, Z19
 	VPSRLQ             $0x1c, Z19, Z18
 	VPORQ              Z18, Z19, Z19
 	VPMOVQD            Z19, Y19
@@ -17364,7 +17357,7 @@ loop337:
 	VADDPS       Z27, Z25, Z25
 	VSQRTPS      Z25, Z28
 	VMULPS       Z0, Z26, Z27
-	VFNMADD231PS Z1, Z27, Z26
+	VFNMADD231PS Z5, Z27, Z26
 	VFMADD231PS  Z0, Z26, Z27
 	VADDPS       Z7, Z27, Z27
 	VMULPS.BCST  36(CX), Z22, Z26
@@ -17373,7 +17366,7 @@ loop337:
 	VMULPS       Z6, Z26, Z20
 	VDIVPS       Z27, Z20, Z20
 	VMULPS       Z0, Z28, Z26
-	VFNMADD231PS Z1, Z26, Z28
+	VFNMADD231PS Z5, Z26, Z28
 	VFMADD231PS  Z0, Z28, Z26
 	VADDPS       Z7, Z26, Z26
 	VMULPS.BCST  36(CX), Z24, Z27
@@ -17437,7 +17430,7 @@ loop337:
 	VADDPS       Z27, Z25, Z25
 	VSQRTPS      Z25, Z28
 	VMULPS       Z0, Z26, Z27
-	VFNMADD231PS Z1, Z27, Z26
+	VFNMADD231PS Z5, Z27, Z26
 	VFMADD231PS  Z0, Z26, Z27
 	VADDPS       Z7, Z27, Z27
 	VMULPS.BCST  36(CX), Z22, Z26
@@ -17446,7 +17439,7 @@ loop337:
 	VMULPS       Z6, Z26, Z20
 	VDIVPS       Z27, Z20, Z20
 	VMULPS       Z0, Z28, Z26
-	VFNMADD231PS Z1, Z26, Z28
+	VFNMADD231PS Z5, Z26, Z28
 	VFMADD231PS  Z0, Z28, Z26
 	VADDPS       Z7, Z26, Z26
 	VMULPS.BCST  36(CX), Z24, Z27
@@ -17489,8 +17482,8 @@ done338:
 	KMOVQ        R12, K2
 	VMOVDQU8.Z   (SI), K2, Z9
 	ADDQ         R11, SI
-	VMOVDQU64    Z9, 136(SP)
-	LEAQ         136(SP), SI
+	VMOVDQU64    Z9, 80(SP)
+	LEAQ         80(SP), SI
 	LEAQ         1(R9), R9
 	SHRQ         $0x01, R9
 	MOVQ         $-1, R11
@@ -17498,8 +17491,8 @@ done338:
 	KMOVQ        R11, K2
 	VMOVDQU8.Z   (R8), K2, Z9
 	ADDQ         R9, R8
-	VMOVDQU64    Z9, 200(SP)
-	LEAQ         200(SP), R8
+	VMOVDQU64    Z9, 144(SP)
+	LEAQ         144(SP), R8
 	KMOVW        R10, K2
 	SHRQ         $0x10, R10
 	KMOVW        R10, K3
@@ -17547,7 +17540,7 @@ done338:
 	VADDPS       Z25, Z23, Z23
 	VSQRTPS      Z23, Z26
 	VMULPS       Z0, Z24, Z25
-	VFNMADD231PS Z1, Z25, Z24
+	VFNMADD231PS Z5, Z25, Z24
 	VFMADD231PS  Z0, Z24, Z25
 	VADDPS       Z7, Z25, Z25
 	VMULPS.BCST  36(CX), Z20, Z24
@@ -17556,7 +17549,7 @@ done338:
 	VMULPS       Z6, Z24, Z18
 	VDIVPS       Z25, Z18, Z18
 	VMULPS       Z0, Z26, Z24
-	VFNMADD231PS Z1, Z24, Z26
+	VFNMADD231PS Z5, Z24, Z26
 	VFMADD231PS  Z0, Z26, Z24
 	VADDPS       Z7, Z24, Z24
 	VMULPS.BCST  36(CX), Z22, Z25
@@ -17631,7 +17624,7 @@ done338:
 	VADDPS       Z25, Z23, Z23
 	VSQRTPS      Z23, Z26
 	VMULPS       Z0, Z24, Z25
-	VFNMADD231PS Z1, Z25, Z24
+	VFNMADD231PS Z5, Z25, Z24
 	VFMADD231PS  Z0, Z24, Z25
 	VADDPS       Z7, Z25, Z25
 	VMULPS.BCST  36(CX), Z20, Z24
@@ -17640,7 +17633,7 @@ done338:
 	VMULPS       Z6, Z24, Z18
 	VDIVPS       Z25, Z18, Z18
 	VMULPS       Z0, Z26, Z24
-	VFNMADD231PS Z1, Z24, Z26
+	VFNMADD231PS Z5, Z24, Z26
 	VFMADD231PS  Z0, Z26, Z24
 	VADDPS       Z7, Z24, Z24
 	VMULPS.BCST  36(CX), Z22, Z0
@@ -17733,13 +17726,13 @@ loop340:
 	VADDPS       Z26, Z25, Z25
 	VSQRTPS      Z25, Z26
 	VMULPS       Z0, Z20, Z21
-	VFNMADD231PS Z1, Z21, Z20
+	VFNMADD231PS Z5, Z21, Z20
 	VFMADD231PS  Z0, Z20, Z21
 	VADDPS       Z7, Z21, Z21
 	VMULPS       Z6, Z22, Z20
 	VDIVPS       Z21, Z20, Z20
 	VMULPS       Z0, Z26, Z21
-	VFNMADD231PS Z1, Z21, Z26
+	VFNMADD231PS Z5, Z21, Z26
 	VFMADD231PS  Z0, Z26, Z21
 	VADDPS       Z7, Z21, Z21
 	VMULPS       Z6, Z24, Z26
@@ -17800,13 +17793,13 @@ loop340:
 	VADDPS       Z26, Z25, Z25
 	VSQRTPS      Z25, Z26
 	VMULPS       Z0, Z20, Z21
-	VFNMADD231PS Z1, Z21, Z20
+	VFNMADD231PS Z5, Z21, Z20
 	VFMADD231PS  Z0, Z20, Z21
 	VADDPS       Z7, Z21, Z21
 	VMULPS       Z6, Z22, Z20
 	VDIVPS       Z21, Z20, Z20
 	VMULPS       Z0, Z26, Z21
-	VFNMADD231PS Z1, Z21, Z26
+	VFNMADD231PS Z5, Z21, Z26
 	VFMADD231PS  Z0, Z26, Z21
 	VADDPS       Z7, Z21, Z21
 	VMULPS       Z6, Z24, Z26
@@ -17846,8 +17839,8 @@ done341:
 	KMOVQ        R12, K2
 	VMOVDQU8.Z   (SI), K2, Z9
 	ADDQ         R11, SI
-	VMOVDQU64    Z9, 264(SP)
-	LEAQ         264(SP), SI
+	VMOVDQU64    Z9, 208(SP)
+	LEAQ         208(SP), SI
 	LEAQ         1(R9), R9
 	SHRQ         $0x01, R9
 	MOVQ         $-1, R11
@@ -17855,8 +17848,8 @@ done341:
 	KMOVQ        R11, K2
 	VMOVDQU8.Z   (R8), K2, Z9
 	ADDQ         R9, R8
-	VMOVDQU64    Z9, 328(SP)
-	LEAQ         328(SP), R8
+	VMOVDQU64    Z9, 272(SP)
+	LEAQ         272(SP), R8
 	KMOVW        R10, K2
 	SHRQ         $0x10, R10
 	KMOVW        R10, K3
@@ -17904,13 +17897,13 @@ done341:
 	VADDPS       Z24, Z23, Z23
 	VSQRTPS      Z23, Z24
 	VMULPS       Z0, Z18, Z19
-	VFNMADD231PS Z1, Z19, Z18
+	VFNMADD231PS Z5, Z19, Z18
 	VFMADD231PS  Z0, Z18, Z19
 	VADDPS       Z7, Z19, Z19
 	VMULPS       Z6, Z20, Z18
 	VDIVPS       Z19, Z18, Z18
 	VMULPS       Z0, Z24, Z19
-	VFNMADD231PS Z1, Z19, Z24
+	VFNMADD231PS Z5, Z19, Z24
 	VFMADD231PS  Z0, Z24, Z19
 	VADDPS       Z7, Z19, Z19
 	VMULPS       Z6, Z22, Z24
@@ -17982,13 +17975,13 @@ done341:
 	VADDPS       Z24, Z23, Z23
 	VSQRTPS      Z23, Z24
 	VMULPS       Z0, Z18, Z19
-	VFNMADD231PS Z1, Z19, Z18
+	VFNMADD231PS Z5, Z19, Z18
 	VFMADD231PS  Z0, Z18, Z19
 	VADDPS       Z7, Z19, Z19
 	VMULPS       Z6, Z20, Z18
 	VDIVPS       Z19, Z18, Z18
 	VMULPS       Z0, Z24, Z19
-	VFNMADD231PS Z1, Z19, Z24
+	VFNMADD231PS Z5, Z19, Z24
 	VFMADD231PS  Z0, Z24, Z19
 	VADDPS       Z7, Z19, Z19
 	VMULPS       Z6, Z22, Z0
@@ -18022,15 +18015,15 @@ updated329:
 
 keep344:
 	VSHUFI64X2    $0x44, Z17, Z15, Z0
-	VSHUFI64X2    $0xee, Z17, Z15, Z1
-	VPMAXUD       Z1, Z0, Z0
-	VPERMQ        $0x4e, Z0, Z1
-	VPMAXUD       Z1, Z0, Z0
-	VPSHUFD       $0x4e, Z0, Z1
-	VPMAXUD       Z1, Z0, Z0
-	VPSHUFD       $0xb1, Z0, Z1
-	VPMAXUD       Z1, Z0, Z0
-	VEXTRACTI64X4 $0x01, Z0, Y1
+	VSHUFI64X2    $0xee, Z17, Z15, Z5
+	VPMAXUD       Z5, Z0, Z0
+	VPERMQ        $0x4e, Z0, Z5
+	VPMAXUD       Z5, Z0, Z0
+	VPSHUFD       $0x4e, Z0, Z5
+	VPMAXUD       Z5, Z0, Z0
+	VPSHUFD       $0xb1, Z0, Z5
+	VPMAXUD       Z5, Z0, Z0
+	VEXTRACTI64X4 $0x01, Z0, Y5
 	MOVQ          mScales_base+96(FP), DX
 	VMOVD         X0, CX
 	CMPL          mDivisor+160(FP), $0x3f800000
@@ -18041,7 +18034,7 @@ keep344:
 scale347:
 	MOVL  CX, (DX)
 	MOVQ  vScales_base+120(FP), DX
-	VMOVD X1, CX
+	VMOVD X5, CX
 	CMPL  vDivisor+164(FP), $0x3f800000
 	JNE   divide348
 	CMPL  CX, $0x7f800000
@@ -18124,7 +18117,7 @@ finished326:
 	JE                 none352
 	MOVBLZX            highFirst+178(FP), AX
 	SHLQ               $0x05, AX
-	MOVQ               AX, 392(SP)
+	MOVQ               AX, 336(SP)
 	MOVQ               scratch+184(FP), AX
 	ADDQ               $0x00006f00, AX
 	MOVQ               40(SP), CX
@@ -18231,7 +18224,7 @@ loop355:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       392(SP), Z1, Z1
+	VPRORVQ.BCST       336(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -18272,7 +18265,7 @@ loop355:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       392(SP), Z1, Z1
+	VPRORVQ.BCST       336(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -18363,7 +18356,7 @@ done356:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       392(SP), Z1, Z1
+	VPRORVQ.BCST       336(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -18404,7 +18397,7 @@ done356:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       392(SP), Z1, Z1
+	VPRORVQ.BCST       336(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -18426,7 +18419,7 @@ apart327:
 	JE                 none358
 	MOVBLZX            highFirst+178(FP), CX
 	SHLQ               $0x05, CX
-	MOVQ               CX, 400(SP)
+	MOVQ               CX, 344(SP)
 	MOVQ               scratch+184(FP), CX
 	ADDQ               $0x00006f00, CX
 	MOVQ               40(SP), DX
@@ -18442,28 +18435,28 @@ apart327:
 	MOVQ               40(SP), DX
 	VBROADCASTSS       (DX), Z0
 	MOVQ               tables+152(FP), DX
-	VRCP14SS           X0, X0, X1
-	VMULSS             word_3f98fc50<>+0(SB), X1, X1
-	VBROADCASTSS       X1, Z1
-	VMOVUPS            Z1, 192(CX)
+	VRCP14SS           X0, X0, X5
+	VMULSS             word_3f98fc50<>+0(SB), X5, X5
+	VBROADCASTSS       X5, Z5
+	VMOVUPS            Z5, 192(CX)
 	VMULPS             256(DX), Z0, Z6
-	VMOVUPS            128(DX), Z1
-	VFMADD231PS.RD_SAE Z0, Z1, Z6
+	VMOVUPS            128(DX), Z5
+	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VMOVUPS            Z6, (CX)
 	VMULPS             320(DX), Z0, Z6
-	VMOVUPS            192(DX), Z1
-	VFMADD231PS.RD_SAE Z0, Z1, Z6
+	VMOVUPS            192(DX), Z5
+	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VMOVUPS            Z6, 64(CX)
 	MOVQ               56(SP), DX
 	VBROADCASTSS       (DX), Z0
 	MOVQ               tables+152(FP), DX
-	VRCP14SS           X0, X0, X1
-	VMULSS             word_417fd70a<>+0(SB), X1, X1
-	VBROADCASTSS       X1, Z1
-	VMOVUPS            Z1, 256(CX)
+	VRCP14SS           X0, X0, X5
+	VMULSS             word_417fd70a<>+0(SB), X5, X5
+	VBROADCASTSS       X5, Z5
+	VMOVUPS            Z5, 256(CX)
 	VMULPS             576(DX), Z0, Z6
-	VMOVUPS            512(DX), Z1
-	VFMADD231PS.RD_SAE Z0, Z1, Z6
+	VMOVUPS            512(DX), Z5
+	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VMOVUPS            Z6, 128(CX)
 	MOVQ               32(SP), DX
 	MOVQ               48(SP), BX
@@ -18477,18 +18470,18 @@ apart327:
 
 loop361:
 	VMOVUPS            4736(SI), Z0
-	VMULPS             192(CX), Z0, Z1
-	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z1, Z1
-	VPSRLD             $0x17, Z1, Z1
+	VMULPS             192(CX), Z0, Z5
+	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z5, Z5
+	VPSRLD             $0x17, Z5, Z5
 	VPSRLD             $0x1b, Z0, Z6
-	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z6, Z1
+	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z6, Z5
 	VMOVUPS            (CX), Z7
-	VMOVAPS            Z1, Z6
+	VMOVAPS            Z5, Z6
 	VPERMI2PS          64(CX), Z7, Z6
 	VCMPPS             $0x1e, Z6, Z0, K1
 	VMOVDQU32          320(CX), Z0
-	VPERMI2D           384(CX), Z0, Z1
-	VPADDD.BCST        word_1<>+0(SB), Z1, K1, Z1
+	VPERMI2D           384(CX), Z0, Z5
+	VPADDD.BCST        word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS            4800(SI), Z0
 	VMULPS             192(CX), Z0, Z6
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z6, Z6
@@ -18531,23 +18524,23 @@ loop361:
 	VPSLLD             $0x08, Z6, Z6
 	VPSLLD             $0x10, Z7, Z7
 	VPSLLD             $0x18, Z8, Z8
-	VPTERNLOGD         $0x96, Z7, Z6, Z1
-	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z1
-	VPRORVQ.BCST       400(SP), Z1, Z1
-	VPSRLQ             $0x1c, Z1, Z0
-	VPORQ              Z0, Z1, Z1
-	VPMOVQD            Z1, Y1
+	VPTERNLOGD         $0x96, Z7, Z6, Z5
+	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
+	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPSRLQ             $0x1c, Z5, Z0
+	VPORQ              Z0, Z5, Z5
+	VPMOVQD            Z5, Y5
 	VMOVDQU32          lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z0
-	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z1, Z1
-	VPERMD             Z1, Z0, Z1
-	VMOVDQU64          Y1, (DX)
+	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z5, Z5
+	VPERMD             Z5, Z0, Z5
+	VMOVDQU64          Y5, (DX)
 	VMOVUPS            9472(SI), Z0
 	VMOVUPS            256(CX), Z6
-	VPBROADCASTD       word_4b3fffff<>+0(SB), Z1
-	VFMADD231PS.RD_SAE Z6, Z0, Z1
-	VPERMPS            128(CX), Z1, Z6
+	VPBROADCASTD       word_4b3fffff<>+0(SB), Z5
+	VFMADD231PS.RD_SAE Z6, Z0, Z5
+	VPERMPS            128(CX), Z5, Z6
 	VCMPPS             $0x1e, Z6, Z0, K1
-	VPADDD.BCST        word_1<>+0(SB), Z1, K1, Z1
+	VPADDD.BCST        word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS            9536(SI), Z0
 	VMOVUPS            256(CX), Z7
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z6
@@ -18572,16 +18565,16 @@ loop361:
 	VPSLLD             $0x08, Z6, Z6
 	VPSLLD             $0x10, Z7, Z7
 	VPSLLD             $0x18, Z8, Z8
-	VPTERNLOGD         $0x96, Z7, Z6, Z1
-	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z1
-	VPRORVQ.BCST       400(SP), Z1, Z1
-	VPSRLQ             $0x1c, Z1, Z0
-	VPORQ              Z0, Z1, Z1
-	VPMOVQD            Z1, Y1
+	VPTERNLOGD         $0x96, Z7, Z6, Z5
+	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
+	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPSRLQ             $0x1c, Z5, Z0
+	VPORQ              Z0, Z5, Z5
+	VPMOVQD            Z5, Y5
 	VMOVDQU32          lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z0
-	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z1, Z1
-	VPERMD             Z1, Z0, Z1
-	VMOVDQU64          Y1, (BX)
+	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z5, Z5
+	VPERMD             Z5, Z0, Z5
+	VMOVDQU64          Y5, (BX)
 	ADDQ               $0x00000100, SI
 	ADDQ               $0x00000020, DX
 	ADDQ               $0x00000020, BX
@@ -18609,18 +18602,18 @@ done362:
 	BZHIQ              DI, R8, R8
 	KMOVQ              R8, K5
 	VMOVUPS.Z          4736(SI), K1, Z0
-	VMULPS             192(CX), Z0, Z1
-	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z1, Z1
-	VPSRLD             $0x17, Z1, Z1
+	VMULPS             192(CX), Z0, Z5
+	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z5, Z5
+	VPSRLD             $0x17, Z5, Z5
 	VPSRLD             $0x1b, Z0, Z6
-	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z6, Z1
+	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z6, Z5
 	VMOVUPS            (CX), Z7
-	VMOVAPS            Z1, Z6
+	VMOVAPS            Z5, Z6
 	VPERMI2PS          64(CX), Z7, Z6
 	VCMPPS             $0x1e, Z6, Z0, K6
 	VMOVDQU32          320(CX), Z0
-	VPERMI2D           384(CX), Z0, Z1
-	VPADDD.BCST        word_1<>+0(SB), Z1, K6, Z1
+	VPERMI2D           384(CX), Z0, Z5
+	VPADDD.BCST        word_1<>+0(SB), Z5, K6, Z5
 	VMOVUPS.Z          4800(SI), K2, Z0
 	VMULPS             192(CX), Z0, Z6
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z6, Z6
@@ -18663,23 +18656,23 @@ done362:
 	VPSLLD             $0x08, Z6, Z6
 	VPSLLD             $0x10, Z7, Z7
 	VPSLLD             $0x18, Z8, Z8
-	VPTERNLOGD         $0x96, Z7, Z6, Z1
-	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z1
-	VPRORVQ.BCST       400(SP), Z1, Z1
-	VPSRLQ             $0x1c, Z1, Z0
-	VPORQ              Z0, Z1, Z1
-	VPMOVQD            Z1, Y1
+	VPTERNLOGD         $0x96, Z7, Z6, Z5
+	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
+	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPSRLQ             $0x1c, Z5, Z0
+	VPORQ              Z0, Z5, Z5
+	VPMOVQD            Z5, Y5
 	VMOVDQU32          lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z0
-	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z1, Z1
-	VPERMD             Z1, Z0, Z1
-	VMOVDQU8           Z1, K5, (DX)
+	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z5, Z5
+	VPERMD             Z5, Z0, Z5
+	VMOVDQU8           Z5, K5, (DX)
 	VMOVUPS.Z          9472(SI), K1, Z0
 	VMOVUPS            256(CX), Z6
-	VPBROADCASTD       word_4b3fffff<>+0(SB), Z1
-	VFMADD231PS.RD_SAE Z6, Z0, Z1
-	VPERMPS            128(CX), Z1, Z6
+	VPBROADCASTD       word_4b3fffff<>+0(SB), Z5
+	VFMADD231PS.RD_SAE Z6, Z0, Z5
+	VPERMPS            128(CX), Z5, Z6
 	VCMPPS             $0x1e, Z6, Z0, K1
-	VPADDD.BCST        word_1<>+0(SB), Z1, K1, Z1
+	VPADDD.BCST        word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS.Z          9536(SI), K2, Z0
 	VMOVUPS            256(CX), Z7
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z6
@@ -18704,16 +18697,16 @@ done362:
 	VPSLLD             $0x08, Z6, Z6
 	VPSLLD             $0x10, Z7, Z7
 	VPSLLD             $0x18, Z8, Z8
-	VPTERNLOGD         $0x96, Z7, Z6, Z1
-	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z1
-	VPRORVQ.BCST       400(SP), Z1, Z1
-	VPSRLQ             $0x1c, Z1, Z0
-	VPORQ              Z0, Z1, Z1
-	VPMOVQD            Z1, Y1
+	VPTERNLOGD         $0x96, Z7, Z6, Z5
+	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
+	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPSRLQ             $0x1c, Z5, Z0
+	VPORQ              Z0, Z5, Z5
+	VPMOVQD            Z5, Y5
 	VMOVDQU32          lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z0
-	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z1, Z1
-	VPERMD             Z1, Z0, Z1
-	VMOVDQU8           Z1, K5, (BX)
+	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z5, Z5
+	VPERMD             Z5, Z0, Z5
+	VMOVDQU8           Z5, K5, (BX)
 
 none363:
 coded360:
@@ -18734,11 +18727,11 @@ divide346:
 	JMP    scale347
 
 divide348:
-	VDIVSS vDivisor+164(FP), X1, X0
+	VDIVSS vDivisor+164(FP), X5, X0
 	VMOVD  X0, CX
 	CMPL   CX, $0x7f800000
 	JB     scale349
-	VMOVD  X1, CX
+	VMOVD  X5, CX
 	CMPL   CX, $0x7f800000
 	JB     scale349
 	MOVL   $0x7fc00000, CX
@@ -18769,8 +18762,8 @@ again364:
 	KMOVQ        R15, K2
 	VMOVDQU8.Z   (R9), K2, Z0
 	ADDQ         R14, R9
-	VMOVDQU64    Z0, 408(SP)
-	LEAQ         408(SP), R14
+	VMOVDQU64    Z0, 352(SP)
+	LEAQ         352(SP), R14
 	LEAQ         1(R12), R15
 	SHRQ         $0x01, R15
 	MOVQ         $-1, BP
@@ -18778,8 +18771,8 @@ again364:
 	KMOVQ        BP, K2
 	VMOVDQU8.Z   (R11), K2, Z0
 	ADDQ         R15, R11
-	VMOVDQU64    Z0, 472(SP)
-	LEAQ         472(SP), R15
+	VMOVDQU64    Z0, 416(SP)
+	LEAQ         416(SP), R15
 	KMOVW        R13, K2
 	SHRQ         $0x10, R13
 	KMOVW        R13, K3
@@ -18823,7 +18816,7 @@ again364:
 	VMULPS.BCST  40(CX), Z10, Z10
 	VADDPS       Z10, Z23, Z23
 	VSQRTPS      Z19, Z10
-	VDIVPS       Z1, Z10, Z10
+	VDIVPS       Z5, Z10, Z10
 	VADDPS       Z7, Z10, Z10
 	VBLENDMPS    Z23, Z18, K4, Z23
 	VMULPS       Z6, Z23, Z23
@@ -18859,7 +18852,7 @@ again364:
 	VMULPS.BCST  40(CX), Z12, Z10
 	VADDPS       Z10, Z0, Z0
 	VSQRTPS      Z21, Z10
-	VDIVPS       Z1, Z10, Z10
+	VDIVPS       Z5, Z10, Z10
 	VADDPS       Z7, Z10, Z10
 	VBLENDMPS    Z0, Z20, K2, Z0
 	VMULPS       Z6, Z0, Z0
@@ -18926,7 +18919,7 @@ again364:
 	VMULPS.BCST  40(CX), Z10, Z10
 	VADDPS       Z10, Z23, Z23
 	VSQRTPS      Z19, Z10
-	VDIVPS       Z1, Z10, Z10
+	VDIVPS       Z5, Z10, Z10
 	VADDPS       Z7, Z10, Z10
 	VBLENDMPS    Z23, Z18, K4, Z23
 	VMULPS       Z6, Z23, Z23
@@ -18962,7 +18955,7 @@ again364:
 	VMULPS.BCST  40(CX), Z12, Z10
 	VADDPS       Z10, Z0, Z0
 	VSQRTPS      Z21, Z10
-	VDIVPS       Z1, Z10, Z10
+	VDIVPS       Z5, Z10, Z10
 	VADDPS       Z7, Z10, Z10
 	VBLENDMPS    Z0, Z20, K2, Z0
 	VMULPS       Z6, Z0, Z0
@@ -19006,30 +18999,30 @@ unusual353:
 	MOVQ         40(SP), CX
 	MOVL         (CX), DX
 	VBROADCASTSS (CX), Z0
-	VPTERNLOGD   $0xff, Z2, Z2, Z2
+	VPTERNLOGD   $0xff, Z1, Z1, Z1
 	TESTL        DX, DX
 	JZ           none366
 	CMPL         DX, $0x7f800000
 	JAE          none366
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
+	VBROADCASTSS word_3f800000<>+0(SB), Z3
 	CMPL         DX, $0x71800000
 	JAE          large365
 	CMPL         DX, $0x21800000
 	JAE          adjusted367
-	VBROADCASTSS word_6c000000<>+0(SB), Z1
+	VBROADCASTSS word_6c000000<>+0(SB), Z3
 	JMP          adjusted367
 
 large365:
-	VBROADCASTSS word_21800000<>+0(SB), Z1
+	VBROADCASTSS word_21800000<>+0(SB), Z3
 	JMP          adjusted367
 
 none366:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
-	VPXORD       Z2, Z2, Z2
+	VBROADCASTSS word_3f800000<>+0(SB), Z3
+	VPXORD       Z1, Z1, Z1
 
 adjusted367:
-	VMULPS             Z1, Z0, Z0
+	VMULPS             Z3, Z0, Z0
 	MOVQ               tables+152(FP), CX
 	VRCP14SS           X0, X0, X4
 	VMULSS             word_3f98fc50<>+0(SB), X4, X4
@@ -19046,7 +19039,7 @@ adjusted367:
 	MOVQ               56(SP), CX
 	MOVL               (CX), DX
 	VBROADCASTSS       (CX), Z0
-	VPTERNLOGD         $0xff, Z3, Z3, Z3
+	VPTERNLOGD         $0xff, Z2, Z2, Z2
 	TESTL              DX, DX
 	JZ                 none369
 	CMPL               DX, $0x7f800000
@@ -19066,7 +19059,7 @@ large368:
 none369:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z4
-	VPXORD       Z3, Z3, Z3
+	VPXORD       Z2, Z2, Z2
 
 adjusted370:
 	VMULPS             Z4, Z0, Z0
@@ -19091,8 +19084,8 @@ adjusted370:
 
 loop371:
 	VMOVUPS            4736(BX), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z5
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z5, Z5
 	VPSRLD             $0x17, Z5, Z5
@@ -19106,8 +19099,8 @@ loop371:
 	VPERMI2D           384(AX), Z0, Z5
 	VPADDD.BCST        word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS            4800(BX), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z6
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z6, Z6
 	VPSRLD             $0x17, Z6, Z6
@@ -19121,8 +19114,8 @@ loop371:
 	VPERMI2D           384(AX), Z0, Z6
 	VPADDD.BCST        word_1<>+0(SB), Z6, K1, Z6
 	VMOVUPS            4864(BX), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z7
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z7, Z7
 	VPSRLD             $0x17, Z7, Z7
@@ -19136,8 +19129,8 @@ loop371:
 	VPERMI2D           384(AX), Z0, Z7
 	VPADDD.BCST        word_1<>+0(SB), Z7, K1, Z7
 	VMOVUPS            4928(BX), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z8
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z8, Z8
 	VPSRLD             $0x17, Z8, Z8
@@ -19155,7 +19148,7 @@ loop371:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       392(SP), Z5, Z5
+	VPRORVQ.BCST       336(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -19165,7 +19158,7 @@ loop371:
 	VMOVDQU64          Y5, (CX)
 	VMOVUPS            9472(BX), Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
+	VPANDD             Z2, Z0, Z0
 	VMOVUPS            256(AX), Z6
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z5
 	VFMADD231PS.RD_SAE Z6, Z0, Z5
@@ -19174,7 +19167,7 @@ loop371:
 	VPADDD.BCST        word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS            9536(BX), Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
+	VPANDD             Z2, Z0, Z0
 	VMOVUPS            256(AX), Z7
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z6
 	VFMADD231PS.RD_SAE Z7, Z0, Z6
@@ -19183,7 +19176,7 @@ loop371:
 	VPADDD.BCST        word_1<>+0(SB), Z6, K1, Z6
 	VMOVUPS            9600(BX), Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
+	VPANDD             Z2, Z0, Z0
 	VMOVUPS            256(AX), Z8
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z7
 	VFMADD231PS.RD_SAE Z8, Z0, Z7
@@ -19192,7 +19185,7 @@ loop371:
 	VPADDD.BCST        word_1<>+0(SB), Z7, K1, Z7
 	VMOVUPS            9664(BX), Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
+	VPANDD             Z2, Z0, Z0
 	VMOVUPS            256(AX), Z9
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z8
 	VFMADD231PS.RD_SAE Z9, Z0, Z8
@@ -19204,7 +19197,7 @@ loop371:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       392(SP), Z5, Z5
+	VPRORVQ.BCST       336(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -19239,8 +19232,8 @@ done372:
 	BZHIQ              SI, DI, DI
 	KMOVQ              DI, K5
 	VMOVUPS.Z          4736(BX), K1, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z5
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z5, Z5
 	VPSRLD             $0x17, Z5, Z5
@@ -19254,8 +19247,8 @@ done372:
 	VPERMI2D           384(AX), Z0, Z5
 	VPADDD.BCST        word_1<>+0(SB), Z5, K6, Z5
 	VMOVUPS.Z          4800(BX), K2, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z6
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z6, Z6
 	VPSRLD             $0x17, Z6, Z6
@@ -19269,8 +19262,8 @@ done372:
 	VPERMI2D           384(AX), Z0, Z6
 	VPADDD.BCST        word_1<>+0(SB), Z6, K6, Z6
 	VMOVUPS.Z          4864(BX), K3, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z7
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z7, Z7
 	VPSRLD             $0x17, Z7, Z7
@@ -19284,17 +19277,17 @@ done372:
 	VPERMI2D           384(AX), Z0, Z7
 	VPADDD.BCST        word_1<>+0(SB), Z7, K6, Z7
 	VMOVUPS.Z          4928(BX), K4, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z2, Z0, Z0
+	VMULPS             Z3, Z0, Z0
+	VPANDD             Z1, Z0, Z0
 	VMULPS             192(AX), Z0, Z1
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z1, Z1
 	VPSRLD             $0x17, Z1, Z1
-	VPSRLD             $0x1b, Z0, Z2
-	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z2, Z1
+	VPSRLD             $0x1b, Z0, Z3
+	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z3, Z1
 	VMOVUPS            (AX), Z8
-	VMOVAPS            Z1, Z2
-	VPERMI2PS          64(AX), Z8, Z2
-	VCMPPS             $0x1e, Z2, Z0, K6
+	VMOVAPS            Z1, Z3
+	VPERMI2PS          64(AX), Z8, Z3
+	VCMPPS             $0x1e, Z3, Z0, K6
 	VMOVDQU32          320(AX), Z0
 	VPERMI2D           384(AX), Z0, Z1
 	VPADDD.BCST        word_1<>+0(SB), Z1, K6, Z1
@@ -19303,7 +19296,7 @@ done372:
 	VPSLLD             $0x18, Z1, Z1
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z1, Z5
-	VPRORVQ.BCST       392(SP), Z5, Z5
+	VPRORVQ.BCST       336(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -19313,25 +19306,25 @@ done372:
 	VMOVDQU8           Z5, K5, (CX)
 	VMOVUPS.Z          9472(BX), K1, Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
-	VMOVUPS            256(AX), Z2
+	VPANDD             Z2, Z0, Z0
+	VMOVUPS            256(AX), Z3
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z1
-	VFMADD231PS.RD_SAE Z2, Z0, Z1
-	VPERMPS            128(AX), Z1, Z2
-	VCMPPS             $0x1e, Z2, Z0, K1
+	VFMADD231PS.RD_SAE Z3, Z0, Z1
+	VPERMPS            128(AX), Z1, Z3
+	VCMPPS             $0x1e, Z3, Z0, K1
 	VPADDD.BCST        word_1<>+0(SB), Z1, K1, Z1
 	VMOVUPS.Z          9536(BX), K2, Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
+	VPANDD             Z2, Z0, Z0
 	VMOVUPS            256(AX), Z5
-	VPBROADCASTD       word_4b3fffff<>+0(SB), Z2
-	VFMADD231PS.RD_SAE Z5, Z0, Z2
-	VPERMPS            128(AX), Z2, Z5
+	VPBROADCASTD       word_4b3fffff<>+0(SB), Z3
+	VFMADD231PS.RD_SAE Z5, Z0, Z3
+	VPERMPS            128(AX), Z3, Z5
 	VCMPPS             $0x1e, Z5, Z0, K1
-	VPADDD.BCST        word_1<>+0(SB), Z2, K1, Z2
+	VPADDD.BCST        word_1<>+0(SB), Z3, K1, Z3
 	VMOVUPS.Z          9600(BX), K3, Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
+	VPANDD             Z2, Z0, Z0
 	VMOVUPS            256(AX), Z6
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z5
 	VFMADD231PS.RD_SAE Z6, Z0, Z5
@@ -19340,19 +19333,19 @@ done372:
 	VPADDD.BCST        word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS.Z          9664(BX), K4, Z0
 	VMULPS             Z4, Z0, Z0
-	VPANDD             Z3, Z0, Z0
+	VPANDD             Z2, Z0, Z0
 	VMOVUPS            256(AX), Z4
-	VPBROADCASTD       word_4b3fffff<>+0(SB), Z3
-	VFMADD231PS.RD_SAE Z4, Z0, Z3
-	VPERMPS            128(AX), Z3, Z4
+	VPBROADCASTD       word_4b3fffff<>+0(SB), Z2
+	VFMADD231PS.RD_SAE Z4, Z0, Z2
+	VPERMPS            128(AX), Z2, Z4
 	VCMPPS             $0x1e, Z4, Z0, K1
-	VPADDD.BCST        word_1<>+0(SB), Z3, K1, Z3
-	VPSLLD             $0x08, Z2, Z2
+	VPADDD.BCST        word_1<>+0(SB), Z2, K1, Z2
+	VPSLLD             $0x08, Z3, Z3
 	VPSLLD             $0x10, Z5, Z5
-	VPSLLD             $0x18, Z3, Z3
-	VPTERNLOGD         $0x96, Z5, Z2, Z1
-	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z3, Z1
-	VPRORVQ.BCST       392(SP), Z1, Z1
+	VPSLLD             $0x18, Z2, Z2
+	VPTERNLOGD         $0x96, Z5, Z3, Z1
+	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z2, Z1
+	VPRORVQ.BCST       336(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -19368,30 +19361,30 @@ unusual359:
 	MOVQ         40(SP), DX
 	MOVL         (DX), BX
 	VBROADCASTSS (DX), Z0
-	VPTERNLOGD   $0xff, Z4, Z4, Z4
+	VPTERNLOGD   $0xff, Z3, Z3, Z3
 	TESTL        BX, BX
 	JZ           none375
 	CMPL         BX, $0x7f800000
 	JAE          none375
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
+	VBROADCASTSS word_3f800000<>+0(SB), Z5
 	CMPL         BX, $0x71800000
 	JAE          large374
 	CMPL         BX, $0x21800000
 	JAE          adjusted376
-	VBROADCASTSS word_6c000000<>+0(SB), Z1
+	VBROADCASTSS word_6c000000<>+0(SB), Z5
 	JMP          adjusted376
 
 large374:
-	VBROADCASTSS word_21800000<>+0(SB), Z1
+	VBROADCASTSS word_21800000<>+0(SB), Z5
 	JMP          adjusted376
 
 none375:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
-	VPXORD       Z4, Z4, Z4
+	VBROADCASTSS word_3f800000<>+0(SB), Z5
+	VPXORD       Z3, Z3, Z3
 
 adjusted376:
-	VMULPS             Z1, Z0, Z0
+	VMULPS             Z5, Z0, Z0
 	MOVQ               tables+152(FP), DX
 	VRCP14SS           X0, X0, X6
 	VMULSS             word_3f98fc50<>+0(SB), X6, X6
@@ -19408,7 +19401,7 @@ adjusted376:
 	MOVQ               56(SP), DX
 	MOVL               (DX), BX
 	VBROADCASTSS       (DX), Z0
-	VPTERNLOGD         $0xff, Z5, Z5, Z5
+	VPTERNLOGD         $0xff, Z4, Z4, Z4
 	TESTL              BX, BX
 	JZ                 none378
 	CMPL               BX, $0x7f800000
@@ -19428,7 +19421,7 @@ large377:
 none378:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z6
-	VPXORD       Z5, Z5, Z5
+	VPXORD       Z4, Z4, Z4
 
 adjusted379:
 	VMULPS             Z6, Z0, Z0
@@ -19453,8 +19446,8 @@ adjusted379:
 
 loop380:
 	VMOVUPS            4736(SI), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
 	VMULPS             192(CX), Z0, Z7
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z7, Z7
 	VPSRLD             $0x17, Z7, Z7
@@ -19468,8 +19461,8 @@ loop380:
 	VPERMI2D           384(CX), Z0, Z7
 	VPADDD.BCST        word_1<>+0(SB), Z7, K1, Z7
 	VMOVUPS            4800(SI), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
 	VMULPS             192(CX), Z0, Z8
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z8, Z8
 	VPSRLD             $0x17, Z8, Z8
@@ -19483,8 +19476,8 @@ loop380:
 	VPERMI2D           384(CX), Z0, Z8
 	VPADDD.BCST        word_1<>+0(SB), Z8, K1, Z8
 	VMOVUPS            4864(SI), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
 	VMULPS             192(CX), Z0, Z9
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z9, Z9
 	VPSRLD             $0x17, Z9, Z9
@@ -19498,8 +19491,8 @@ loop380:
 	VPERMI2D           384(CX), Z0, Z9
 	VPADDD.BCST        word_1<>+0(SB), Z9, K1, Z9
 	VMOVUPS            4928(SI), Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
 	VMULPS             192(CX), Z0, Z10
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z10, Z10
 	VPSRLD             $0x17, Z10, Z10
@@ -19517,7 +19510,7 @@ loop380:
 	VPSLLD             $0x18, Z10, Z10
 	VPTERNLOGD         $0x96, Z9, Z8, Z7
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z10, Z7
-	VPRORVQ.BCST       400(SP), Z7, Z7
+	VPRORVQ.BCST       344(SP), Z7, Z7
 	VPSRLQ             $0x1c, Z7, Z0
 	VPORQ              Z0, Z7, Z7
 	VPMOVQD            Z7, Y7
@@ -19527,7 +19520,7 @@ loop380:
 	VMOVDQU64          Y7, (DX)
 	VMOVUPS            9472(SI), Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z8
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z7
 	VFMADD231PS.RD_SAE Z8, Z0, Z7
@@ -19536,7 +19529,7 @@ loop380:
 	VPADDD.BCST        word_1<>+0(SB), Z7, K1, Z7
 	VMOVUPS            9536(SI), Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z9
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z8
 	VFMADD231PS.RD_SAE Z9, Z0, Z8
@@ -19545,7 +19538,7 @@ loop380:
 	VPADDD.BCST        word_1<>+0(SB), Z8, K1, Z8
 	VMOVUPS            9600(SI), Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z10
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z9
 	VFMADD231PS.RD_SAE Z10, Z0, Z9
@@ -19554,7 +19547,7 @@ loop380:
 	VPADDD.BCST        word_1<>+0(SB), Z9, K1, Z9
 	VMOVUPS            9664(SI), Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z11
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z10
 	VFMADD231PS.RD_SAE Z11, Z0, Z10
@@ -19566,7 +19559,7 @@ loop380:
 	VPSLLD             $0x18, Z10, Z10
 	VPTERNLOGD         $0x96, Z9, Z8, Z7
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z10, Z7
-	VPRORVQ.BCST       400(SP), Z7, Z7
+	VPRORVQ.BCST       344(SP), Z7, Z7
 	VPSRLQ             $0x1c, Z7, Z0
 	VPORQ              Z0, Z7, Z7
 	VPMOVQD            Z7, Y7
@@ -19601,8 +19594,8 @@ done381:
 	BZHIQ              DI, R8, R8
 	KMOVQ              R8, K5
 	VMOVUPS.Z          4736(SI), K1, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
 	VMULPS             192(CX), Z0, Z7
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z7, Z7
 	VPSRLD             $0x17, Z7, Z7
@@ -19616,8 +19609,8 @@ done381:
 	VPERMI2D           384(CX), Z0, Z7
 	VPADDD.BCST        word_1<>+0(SB), Z7, K6, Z7
 	VMOVUPS.Z          4800(SI), K2, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
 	VMULPS             192(CX), Z0, Z8
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z8, Z8
 	VPSRLD             $0x17, Z8, Z8
@@ -19631,8 +19624,8 @@ done381:
 	VPERMI2D           384(CX), Z0, Z8
 	VPADDD.BCST        word_1<>+0(SB), Z8, K6, Z8
 	VMOVUPS.Z          4864(SI), K3, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
 	VMULPS             192(CX), Z0, Z9
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z9, Z9
 	VPSRLD             $0x17, Z9, Z9
@@ -19646,26 +19639,26 @@ done381:
 	VPERMI2D           384(CX), Z0, Z9
 	VPADDD.BCST        word_1<>+0(SB), Z9, K6, Z9
 	VMOVUPS.Z          4928(SI), K4, Z0
-	VMULPS             Z1, Z0, Z0
-	VPANDD             Z4, Z0, Z0
-	VMULPS             192(CX), Z0, Z1
-	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z1, Z1
-	VPSRLD             $0x17, Z1, Z1
+	VMULPS             Z5, Z0, Z0
+	VPANDD             Z3, Z0, Z0
+	VMULPS             192(CX), Z0, Z5
+	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z5, Z5
+	VPSRLD             $0x17, Z5, Z5
 	VPSRLD             $0x1b, Z0, Z10
-	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z10, Z1
+	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z10, Z5
 	VMOVUPS            (CX), Z11
-	VMOVAPS            Z1, Z10
+	VMOVAPS            Z5, Z10
 	VPERMI2PS          64(CX), Z11, Z10
 	VCMPPS             $0x1e, Z10, Z0, K6
 	VMOVDQU32          320(CX), Z0
-	VPERMI2D           384(CX), Z0, Z1
-	VPADDD.BCST        word_1<>+0(SB), Z1, K6, Z1
+	VPERMI2D           384(CX), Z0, Z5
+	VPADDD.BCST        word_1<>+0(SB), Z5, K6, Z5
 	VPSLLD             $0x08, Z8, Z8
 	VPSLLD             $0x10, Z9, Z9
-	VPSLLD             $0x18, Z1, Z1
+	VPSLLD             $0x18, Z5, Z5
 	VPTERNLOGD         $0x96, Z9, Z8, Z7
-	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z1, Z7
-	VPRORVQ.BCST       400(SP), Z7, Z7
+	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z5, Z7
+	VPRORVQ.BCST       344(SP), Z7, Z7
 	VPSRLQ             $0x1c, Z7, Z0
 	VPORQ              Z0, Z7, Z7
 	VPMOVQD            Z7, Y7
@@ -19675,16 +19668,16 @@ done381:
 	VMOVDQU8           Z7, K5, (DX)
 	VMOVUPS.Z          9472(SI), K1, Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z7
-	VPBROADCASTD       word_4b3fffff<>+0(SB), Z1
-	VFMADD231PS.RD_SAE Z7, Z0, Z1
-	VPERMPS            128(CX), Z1, Z7
+	VPBROADCASTD       word_4b3fffff<>+0(SB), Z5
+	VFMADD231PS.RD_SAE Z7, Z0, Z5
+	VPERMPS            128(CX), Z5, Z7
 	VCMPPS             $0x1e, Z7, Z0, K1
-	VPADDD.BCST        word_1<>+0(SB), Z1, K1, Z1
+	VPADDD.BCST        word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS.Z          9536(SI), K2, Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z8
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z7
 	VFMADD231PS.RD_SAE Z8, Z0, Z7
@@ -19693,7 +19686,7 @@ done381:
 	VPADDD.BCST        word_1<>+0(SB), Z7, K1, Z7
 	VMOVUPS.Z          9600(SI), K3, Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z9
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z8
 	VFMADD231PS.RD_SAE Z9, Z0, Z8
@@ -19702,7 +19695,7 @@ done381:
 	VPADDD.BCST        word_1<>+0(SB), Z8, K1, Z8
 	VMOVUPS.Z          9664(SI), K4, Z0
 	VMULPS             Z6, Z0, Z0
-	VPANDD             Z5, Z0, Z0
+	VPANDD             Z4, Z0, Z0
 	VMOVUPS            256(CX), Z9
 	VPBROADCASTD       word_4b3fffff<>+0(SB), Z6
 	VFMADD231PS.RD_SAE Z9, Z0, Z6
@@ -19712,40 +19705,39 @@ done381:
 	VPSLLD             $0x08, Z7, Z7
 	VPSLLD             $0x10, Z8, Z8
 	VPSLLD             $0x18, Z6, Z6
-	VPTERNLOGD         $0x96, Z8, Z7, Z1
-	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z6, Z1
-	VPRORVQ.BCST       400(SP), Z1, Z1
-	VPSRLQ             $0x1c, Z1, Z0
-	VPORQ              Z0, Z1, Z1
-	VPMOVQD            Z1, Y1
+	VPTERNLOGD         $0x96, Z8, Z7, Z5
+	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z6, Z5
+	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPSRLQ             $0x1c, Z5, Z0
+	VPORQ              Z0, Z5, Z5
+	VPMOVQD            Z5, Y5
 	VMOVDQU32          lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z0
-	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z1, Z1
-	VPERMD             Z1, Z0, Z1
-	VMOVDQU8           Z1, K5, (BX)
+	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z5, Z5
+	VPERMD             Z5, Z0, Z5
+	VMOVDQU8           Z5, K5, (BX)
 
 none382:
 	JMP coded360
 
 // func AdamW4bitFactoredWF32GBF16AVX512(w []float32, g []uint16, mCodes []uint8, v []float32, mScales []float32, block int, tables *[160]uint32, mDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, POPCNT
-TEXT ·AdamW4bitFactoredWF32GBF16AVX512(SB), $328-176
-	MOVQ         $0x00000000, 24(SP)
-	MOVQ         scratch+160(FP), AX
-	MOVQ         AX, 16(SP)
-	MOVQ         s+144(FP), AX
-	VBROADCASTSS 24(AX), Z1
-	VBROADCASTSS word_3f800000<>+0(SB), Z0
-	VDIVPS       Z1, Z0, Z0
-	VMOVUPS      Z0, 48(SP)
-	MOVQ         scratch+160(FP), AX
-	MOVQ         tables+128(FP), CX
-	VMOVUPS      384(CX), Z0
-	VMOVUPS      Z0, 28736(AX)
-	VMOVUPS      448(CX), Z0
-	VMOVUPS      Z0, 28800(AX)
-	MOVQ         w_len+8(FP), AX
-	TESTQ        AX, AX
-	JZ           finished384
+TEXT ·AdamW4bitFactoredWF32GBF16AVX512(SB), $272-176
+	MOVQ    $0x00000000, 24(SP)
+	MOVQ    scratch+160(FP), AX
+	MOVQ    AX, 16(SP)
+	VMOVSS  word_3f800000<>+0(SB), X0
+	MOVQ    s+144(FP), AX
+	VDIVSS  24(AX), X0, X0
+	VMOVSS  X0, 48(SP)
+	MOVQ    scratch+160(FP), AX
+	MOVQ    tables+128(FP), CX
+	VMOVUPS 384(CX), Z0
+	VMOVUPS Z0, 28736(AX)
+	VMOVUPS 448(CX), Z0
+	VMOVUPS Z0, 28800(AX)
+	MOVQ    w_len+8(FP), AX
+	TESTQ   AX, AX
+	JZ      finished384
 
 block383:
 	MOVQ    block+120(FP), CX
@@ -19766,8 +19758,8 @@ block383:
 
 begun386:
 	MOVQ               s+144(FP), CX
-	VMOVUPS            48(SP), Z0
-	VBROADCASTSS       24(CX), Z1
+	VBROADCASTSS       48(SP), Z0
+	VBROADCASTSS       24(CX), Z3
 	VBROADCASTSS       32(CX), Z4
 	VBROADCASTSS       28(CX), Z5
 	VBROADCASTSS       8(CX), Z6
@@ -19795,7 +19787,7 @@ begun386:
 	JE                 alone388
 	MOVBLZX            highFirst+154(FP), DX
 	SHLQ               $0x05, DX
-	MOVQ               DX, 112(SP)
+	MOVQ               DX, 56(SP)
 	MOVQ               scratch+160(FP), DX
 	ADDQ               $0x00006f00, DX
 	MOVQ               40(SP), BX
@@ -19865,7 +19857,7 @@ loop390:
 	VADDPS           Z22, Z20, Z20
 	VSQRTPS          Z21, Z22
 	VMULPS           Z0, Z19, Z21
-	VFNMADD231PS     Z1, Z21, Z19
+	VFNMADD231PS     Z3, Z21, Z19
 	VFMADD231PS      Z0, Z19, Z21
 	VADDPS           Z5, Z21, Z21
 	VMULPS.BCST      36(CX), Z18, Z19
@@ -19874,7 +19866,7 @@ loop390:
 	VMULPS           Z4, Z19, Z16
 	VDIVPS           Z21, Z16, Z16
 	VMULPS           Z0, Z22, Z19
-	VFNMADD231PS     Z1, Z19, Z22
+	VFNMADD231PS     Z3, Z19, Z22
 	VFMADD231PS      Z0, Z22, Z19
 	VADDPS           Z5, Z19, Z19
 	VMULPS.BCST      36(CX), Z20, Z21
@@ -19949,7 +19941,7 @@ loop390:
 	VPSLLD           $0x18, Z18, Z18
 	VPTERNLOGD       $0x96, Z17, Z16, Z15
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z18, Z15
-	VPRORVQ.BCST     112(SP), Z15, Z15
+	VPRORVQ.BCST     56(SP), Z15, Z15
 	VPSRLQ           $0x1c, Z15, Z14
 	VPORQ            Z14, Z15, Z15
 	VPMOVQD          Z15, Y15
@@ -19985,7 +19977,7 @@ loop390:
 	VADDPS           Z22, Z20, Z20
 	VSQRTPS          Z21, Z22
 	VMULPS           Z0, Z19, Z21
-	VFNMADD231PS     Z1, Z21, Z19
+	VFNMADD231PS     Z3, Z21, Z19
 	VFMADD231PS      Z0, Z19, Z21
 	VADDPS           Z5, Z21, Z21
 	VMULPS.BCST      36(CX), Z18, Z19
@@ -19994,7 +19986,7 @@ loop390:
 	VMULPS           Z4, Z19, Z16
 	VDIVPS           Z21, Z16, Z16
 	VMULPS           Z0, Z22, Z19
-	VFNMADD231PS     Z1, Z19, Z22
+	VFNMADD231PS     Z3, Z19, Z22
 	VFMADD231PS      Z0, Z22, Z19
 	VADDPS           Z5, Z19, Z19
 	VMULPS.BCST      36(CX), Z20, Z21
@@ -20077,13 +20069,13 @@ loop392:
 	VADDPS           Z17, Z20, Z20
 	VSQRTPS          Z21, Z19
 	VMULPS           Z0, Z16, Z17
-	VFNMADD231PS     Z1, Z17, Z16
+	VFNMADD231PS     Z3, Z17, Z16
 	VFMADD231PS      Z0, Z16, Z17
 	VADDPS           Z5, Z17, Z17
 	VMULPS           Z4, Z18, Z16
 	VDIVPS           Z17, Z16, Z16
 	VMULPS           Z0, Z19, Z17
-	VFNMADD231PS     Z1, Z17, Z19
+	VFNMADD231PS     Z3, Z17, Z19
 	VFMADD231PS      Z0, Z19, Z17
 	VADDPS           Z5, Z17, Z17
 	VMULPS           Z4, Z20, Z19
@@ -20155,7 +20147,7 @@ loop392:
 	VPSLLD           $0x18, Z18, Z18
 	VPTERNLOGD       $0x96, Z17, Z16, Z15
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z18, Z15
-	VPRORVQ.BCST     112(SP), Z15, Z15
+	VPRORVQ.BCST     56(SP), Z15, Z15
 	VPSRLQ           $0x1c, Z15, Z14
 	VPORQ            Z14, Z15, Z15
 	VPMOVQD          Z15, Y15
@@ -20191,13 +20183,13 @@ loop392:
 	VADDPS           Z17, Z20, Z20
 	VSQRTPS          Z21, Z19
 	VMULPS           Z0, Z16, Z17
-	VFNMADD231PS     Z1, Z17, Z16
+	VFNMADD231PS     Z3, Z17, Z16
 	VFMADD231PS      Z0, Z16, Z17
 	VADDPS           Z5, Z17, Z17
 	VMULPS           Z4, Z18, Z16
 	VDIVPS           Z17, Z16, Z16
 	VMULPS           Z0, Z19, Z17
-	VFNMADD231PS     Z1, Z17, Z19
+	VFNMADD231PS     Z3, Z17, Z19
 	VFMADD231PS      Z0, Z19, Z17
 	VADDPS           Z5, Z17, Z17
 	VMULPS           Z4, Z20, Z19
@@ -20274,7 +20266,7 @@ loop395:
 	VADDPS       Z22, Z20, Z20
 	VSQRTPS      Z21, Z22
 	VMULPS       Z0, Z19, Z21
-	VFNMADD231PS Z1, Z21, Z19
+	VFNMADD231PS Z3, Z21, Z19
 	VFMADD231PS  Z0, Z19, Z21
 	VADDPS       Z5, Z21, Z21
 	VMULPS.BCST  36(CX), Z18, Z19
@@ -20283,7 +20275,7 @@ loop395:
 	VMULPS       Z4, Z19, Z16
 	VDIVPS       Z21, Z16, Z16
 	VMULPS       Z0, Z22, Z19
-	VFNMADD231PS Z1, Z19, Z22
+	VFNMADD231PS Z3, Z19, Z22
 	VFMADD231PS  Z0, Z22, Z19
 	VADDPS       Z5, Z19, Z19
 	VMULPS.BCST  36(CX), Z20, Z21
@@ -20329,7 +20321,7 @@ loop395:
 	VADDPS       Z22, Z20, Z20
 	VSQRTPS      Z21, Z22
 	VMULPS       Z0, Z19, Z21
-	VFNMADD231PS Z1, Z21, Z19
+	VFNMADD231PS Z3, Z21, Z19
 	VFMADD231PS  Z0, Z19, Z21
 	VADDPS       Z5, Z21, Z21
 	VMULPS.BCST  36(CX), Z18, Z19
@@ -20338,7 +20330,7 @@ loop395:
 	VMULPS       Z4, Z19, Z16
 	VDIVPS       Z21, Z16, Z16
 	VMULPS       Z0, Z22, Z19
-	VFNMADD231PS Z1, Z19, Z22
+	VFNMADD231PS Z3, Z19, Z22
 	VFMADD231PS  Z0, Z22, Z19
 	VADDPS       Z5, Z19, Z19
 	VMULPS.BCST  36(CX), Z20, Z21
@@ -20377,8 +20369,8 @@ done396:
 	KMOVQ        R11, K2
 	VMOVDQU8.Z   (SI), K2, Z7
 	ADDQ         R9, SI
-	VMOVDQU64    Z7, 120(SP)
-	LEAQ         120(SP), SI
+	VMOVDQU64    Z7, 64(SP)
+	LEAQ         64(SP), SI
 	KMOVW        R10, K2
 	SHRQ         $0x10, R10
 	KMOVW        R10, K3
@@ -20412,7 +20404,7 @@ done396:
 	VADDPS       Z21, Z18, Z18
 	VSQRTPS      Z19, Z22
 	VMULPS       Z0, Z20, Z21
-	VFNMADD231PS Z1, Z21, Z20
+	VFNMADD231PS Z3, Z21, Z20
 	VFMADD231PS  Z0, Z20, Z21
 	VADDPS       Z5, Z21, Z21
 	VMULPS.BCST  36(CX), Z16, Z20
@@ -20421,7 +20413,7 @@ done396:
 	VMULPS       Z4, Z20, Z14
 	VDIVPS       Z21, Z14, Z14
 	VMULPS       Z0, Z22, Z20
-	VFNMADD231PS Z1, Z20, Z22
+	VFNMADD231PS Z3, Z20, Z22
 	VFMADD231PS  Z0, Z22, Z20
 	VADDPS       Z5, Z20, Z20
 	VMULPS.BCST  36(CX), Z18, Z21
@@ -20478,7 +20470,7 @@ done396:
 	VADDPS       Z21, Z18, Z18
 	VSQRTPS      Z19, Z22
 	VMULPS       Z0, Z20, Z21
-	VFNMADD231PS Z1, Z21, Z20
+	VFNMADD231PS Z3, Z21, Z20
 	VFMADD231PS  Z0, Z20, Z21
 	VADDPS       Z5, Z21, Z21
 	VMULPS.BCST  36(CX), Z16, Z20
@@ -20487,7 +20479,7 @@ done396:
 	VMULPS       Z4, Z20, Z14
 	VDIVPS       Z21, Z14, Z14
 	VMULPS       Z0, Z22, Z20
-	VFNMADD231PS Z1, Z20, Z22
+	VFNMADD231PS Z3, Z20, Z22
 	VFMADD231PS  Z0, Z22, Z20
 	VADDPS       Z5, Z20, Z20
 	VMULPS.BCST  36(CX), Z18, Z0
@@ -20561,13 +20553,13 @@ loop398:
 	VADDPS       Z17, Z20, Z20
 	VSQRTPS      Z21, Z19
 	VMULPS       Z0, Z16, Z17
-	VFNMADD231PS Z1, Z17, Z16
+	VFNMADD231PS Z3, Z17, Z16
 	VFMADD231PS  Z0, Z16, Z17
 	VADDPS       Z5, Z17, Z17
 	VMULPS       Z4, Z18, Z16
 	VDIVPS       Z17, Z16, Z16
 	VMULPS       Z0, Z19, Z17
-	VFNMADD231PS Z1, Z17, Z19
+	VFNMADD231PS Z3, Z17, Z19
 	VFMADD231PS  Z0, Z19, Z17
 	VADDPS       Z5, Z17, Z17
 	VMULPS       Z4, Z20, Z19
@@ -20610,13 +20602,13 @@ loop398:
 	VADDPS       Z17, Z20, Z20
 	VSQRTPS      Z21, Z19
 	VMULPS       Z0, Z16, Z17
-	VFNMADD231PS Z1, Z17, Z16
+	VFNMADD231PS Z3, Z17, Z16
 	VFMADD231PS  Z0, Z16, Z17
 	VADDPS       Z5, Z17, Z17
 	VMULPS       Z4, Z18, Z16
 	VDIVPS       Z17, Z16, Z16
 	VMULPS       Z0, Z19, Z17
-	VFNMADD231PS Z1, Z17, Z19
+	VFNMADD231PS Z3, Z17, Z19
 	VFMADD231PS  Z0, Z19, Z17
 	VADDPS       Z5, Z17, Z17
 	VMULPS       Z4, Z20, Z19
@@ -20652,8 +20644,8 @@ done399:
 	KMOVQ        R11, K2
 	VMOVDQU8.Z   (SI), K2, Z7
 	ADDQ         R9, SI
-	VMOVDQU64    Z7, 184(SP)
-	LEAQ         184(SP), SI
+	VMOVDQU64    Z7, 128(SP)
+	LEAQ         128(SP), SI
 	KMOVW        R10, K2
 	SHRQ         $0x10, R10
 	KMOVW        R10, K3
@@ -20687,13 +20679,13 @@ done399:
 	VADDPS       Z15, Z18, Z18
 	VSQRTPS      Z19, Z20
 	VMULPS       Z0, Z14, Z15
-	VFNMADD231PS Z1, Z15, Z14
+	VFNMADD231PS Z3, Z15, Z14
 	VFMADD231PS  Z0, Z14, Z15
 	VADDPS       Z5, Z15, Z15
 	VMULPS       Z4, Z16, Z14
 	VDIVPS       Z15, Z14, Z14
 	VMULPS       Z0, Z20, Z15
-	VFNMADD231PS Z1, Z15, Z20
+	VFNMADD231PS Z3, Z15, Z20
 	VFMADD231PS  Z0, Z20, Z15
 	VADDPS       Z5, Z15, Z15
 	VMULPS       Z4, Z18, Z20
@@ -20747,13 +20739,13 @@ done399:
 	VADDPS       Z15, Z18, Z18
 	VSQRTPS      Z19, Z20
 	VMULPS       Z0, Z14, Z15
-	VFNMADD231PS Z1, Z15, Z14
+	VFNMADD231PS Z3, Z15, Z14
 	VFMADD231PS  Z0, Z14, Z15
 	VADDPS       Z5, Z15, Z15
 	VMULPS       Z4, Z16, Z14
 	VDIVPS       Z15, Z14, Z14
 	VMULPS       Z0, Z20, Z15
-	VFNMADD231PS Z1, Z15, Z20
+	VFNMADD231PS Z3, Z15, Z20
 	VFMADD231PS  Z0, Z20, Z15
 	VADDPS       Z5, Z15, Z15
 	VMULPS       Z4, Z18, Z0
@@ -20872,7 +20864,7 @@ finished384:
 	JE                 none408
 	MOVBLZX            highFirst+154(FP), AX
 	SHLQ               $0x05, AX
-	MOVQ               AX, 248(SP)
+	MOVQ               AX, 192(SP)
 	MOVQ               scratch+160(FP), AX
 	ADDQ               $0x00006f00, AX
 	MOVQ               40(SP), CX
@@ -20962,7 +20954,7 @@ loop411:
 	VPSLLD           $0x18, Z4, Z4
 	VPTERNLOGD       $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST     248(SP), Z1, Z1
+	VPRORVQ.BCST     192(SP), Z1, Z1
 	VPSRLQ           $0x1c, Z1, Z0
 	VPORQ            Z0, Z1, Z1
 	VPMOVQD          Z1, Y1
@@ -21052,7 +21044,7 @@ done412:
 	VPSLLD           $0x18, Z4, Z4
 	VPTERNLOGD       $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST     248(SP), Z1, Z1
+	VPRORVQ.BCST     192(SP), Z1, Z1
 	VPSRLQ           $0x1c, Z1, Z0
 	VPORQ            Z0, Z1, Z1
 	VPMOVQD          Z1, Y1
@@ -21074,7 +21066,7 @@ apart385:
 	JE                 none414
 	MOVBLZX            highFirst+154(FP), CX
 	SHLQ               $0x05, CX
-	MOVQ               CX, 256(SP)
+	MOVQ               CX, 200(SP)
 	MOVQ               scratch+160(FP), CX
 	ADDQ               $0x00006f00, CX
 	MOVQ               40(SP), DX
@@ -21085,17 +21077,17 @@ apart385:
 	MOVQ               40(SP), DX
 	VBROADCASTSS       (DX), Z0
 	MOVQ               tables+128(FP), DX
-	VRCP14SS           X0, X0, X1
-	VMULSS             word_3f98fc50<>+0(SB), X1, X1
-	VBROADCASTSS       X1, Z1
-	VMOVUPS            Z1, 192(CX)
+	VRCP14SS           X0, X0, X3
+	VMULSS             word_3f98fc50<>+0(SB), X3, X3
+	VBROADCASTSS       X3, Z3
+	VMOVUPS            Z3, 192(CX)
 	VMULPS             256(DX), Z0, Z4
-	VMOVUPS            128(DX), Z1
-	VFMADD231PS.RD_SAE Z0, Z1, Z4
+	VMOVUPS            128(DX), Z3
+	VFMADD231PS.RD_SAE Z0, Z3, Z4
 	VMOVUPS            Z4, (CX)
 	VMULPS             320(DX), Z0, Z4
-	VMOVUPS            192(DX), Z1
-	VFMADD231PS.RD_SAE Z0, Z1, Z4
+	VMOVUPS            192(DX), Z3
+	VFMADD231PS.RD_SAE Z0, Z3, Z4
 	VMOVUPS            Z4, 64(CX)
 	MOVQ               32(SP), DX
 	MOVQ               scratch+160(FP), BX
@@ -21108,18 +21100,18 @@ apart385:
 
 loop417:
 	VMOVUPS          4736(BX), Z0
-	VMULPS           192(CX), Z0, Z1
-	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z1, Z1
-	VPSRLD           $0x17, Z1, Z1
+	VMULPS           192(CX), Z0, Z3
+	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z3, Z3
+	VPSRLD           $0x17, Z3, Z3
 	VPSRLD           $0x1b, Z0, Z4
-	VPTERNLOGD.BCST  $0xd8, word_10<>+0(SB), Z4, Z1
+	VPTERNLOGD.BCST  $0xd8, word_10<>+0(SB), Z4, Z3
 	VMOVUPS          (CX), Z5
-	VMOVAPS          Z1, Z4
+	VMOVAPS          Z3, Z4
 	VPERMI2PS        64(CX), Z5, Z4
 	VCMPPS           $0x1e, Z4, Z0, K1
 	VMOVDQU32        320(CX), Z0
-	VPERMI2D         384(CX), Z0, Z1
-	VPADDD.BCST      word_1<>+0(SB), Z1, K1, Z1
+	VPERMI2D         384(CX), Z0, Z3
+	VPADDD.BCST      word_1<>+0(SB), Z3, K1, Z3
 	VMOVUPS          4800(BX), Z0
 	VMULPS           192(CX), Z0, Z4
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z4, Z4
@@ -21162,16 +21154,16 @@ loop417:
 	VPSLLD           $0x08, Z4, Z4
 	VPSLLD           $0x10, Z5, Z5
 	VPSLLD           $0x18, Z6, Z6
-	VPTERNLOGD       $0x96, Z5, Z4, Z1
-	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z1
-	VPRORVQ.BCST     256(SP), Z1, Z1
-	VPSRLQ           $0x1c, Z1, Z0
-	VPORQ            Z0, Z1, Z1
-	VPMOVQD          Z1, Y1
+	VPTERNLOGD       $0x96, Z5, Z4, Z3
+	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z3
+	VPRORVQ.BCST     200(SP), Z3, Z3
+	VPSRLQ           $0x1c, Z3, Z0
+	VPORQ            Z0, Z3, Z3
+	VPMOVQD          Z3, Y3
 	VMOVDQU32        lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z0
-	VPSHUFB          turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z1, Z1
-	VPERMD           Z1, Z0, Z1
-	VMOVDQU64        Y1, (DX)
+	VPSHUFB          turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z3, Z3
+	VPERMD           Z3, Z0, Z3
+	VMOVDQU64        Y3, (DX)
 	ADDQ             $0x00000100, BX
 	ADDQ             $0x00000020, DX
 	SUBQ             $0x40, SI
@@ -21198,18 +21190,18 @@ done418:
 	BZHIQ            SI, DI, DI
 	KMOVQ            DI, K5
 	VMOVUPS.Z        4736(BX), K1, Z0
-	VMULPS           192(CX), Z0, Z1
-	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z1, Z1
-	VPSRLD           $0x17, Z1, Z1
+	VMULPS           192(CX), Z0, Z3
+	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z3, Z3
+	VPSRLD           $0x17, Z3, Z3
 	VPSRLD           $0x1b, Z0, Z4
-	VPTERNLOGD.BCST  $0xd8, word_10<>+0(SB), Z4, Z1
+	VPTERNLOGD.BCST  $0xd8, word_10<>+0(SB), Z4, Z3
 	VMOVUPS          (CX), Z5
-	VMOVAPS          Z1, Z4
+	VMOVAPS          Z3, Z4
 	VPERMI2PS        64(CX), Z5, Z4
 	VCMPPS           $0x1e, Z4, Z0, K1
 	VMOVDQU32        320(CX), Z0
-	VPERMI2D         384(CX), Z0, Z1
-	VPADDD.BCST      word_1<>+0(SB), Z1, K1, Z1
+	VPERMI2D         384(CX), Z0, Z3
+	VPADDD.BCST      word_1<>+0(SB), Z3, K1, Z3
 	VMOVUPS.Z        4800(BX), K2, Z0
 	VMULPS           192(CX), Z0, Z4
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z4, Z4
@@ -21252,16 +21244,16 @@ done418:
 	VPSLLD           $0x08, Z4, Z4
 	VPSLLD           $0x10, Z5, Z5
 	VPSLLD           $0x18, Z6, Z6
-	VPTERNLOGD       $0x96, Z5, Z4, Z1
-	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z1
-	VPRORVQ.BCST     256(SP), Z1, Z1
-	VPSRLQ           $0x1c, Z1, Z0
-	VPORQ            Z0, Z1, Z1
-	VPMOVQD          Z1, Y1
+	VPTERNLOGD       $0x96, Z5, Z4, Z3
+	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z3
+	VPRORVQ.BCST     200(SP), Z3, Z3
+	VPSRLQ           $0x1c, Z3, Z0
+	VPORQ            Z0, Z3, Z3
+	VPMOVQD          Z3, Y3
 	VMOVDQU32        lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z0
-	VPSHUFB          turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z1, Z1
-	VPERMD           Z1, Z0, Z1
-	VMOVDQU8         Z1, K5, (DX)
+	VPSHUFB          turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z3, Z3
+	VPERMD           Z3, Z0, Z3
+	VMOVDQU8         Z3, K5, (DX)
 
 none419:
 coded416:
@@ -21305,8 +21297,8 @@ again420:
 	KMOVQ        R15, K2
 	VMOVDQU8.Z   (R9), K2, Z0
 	ADDQ         R14, R9
-	VMOVDQU64    Z0, 264(SP)
-	LEAQ         264(SP), R14
+	VMOVDQU64    Z0, 208(SP)
+	LEAQ         208(SP), R14
 	KMOVW        R13, K2
 	SHRQ         $0x10, R13
 	KMOVW        R13, K3
@@ -21340,7 +21332,7 @@ again420:
 	VMULPS.BCST  40(CX), Z8, Z8
 	VADDPS       Z8, Z18, Z18
 	VSQRTPS      Z14, Z8
-	VDIVPS       Z1, Z8, Z8
+	VDIVPS       Z3, Z8, Z8
 	VADDPS       Z5, Z8, Z8
 	VBLENDMPS    Z18, Z10, K4, Z18
 	VMULPS       Z4, Z18, Z18
@@ -21369,7 +21361,7 @@ again420:
 	VMULPS.BCST  40(CX), Z9, Z8
 	VADDPS       Z8, Z0, Z0
 	VSQRTPS      Z16, Z8
-	VDIVPS       Z1, Z8, Z8
+	VDIVPS       Z3, Z8, Z8
 	VADDPS       Z5, Z8, Z8
 	VBLENDMPS    Z0, Z15, K2, Z0
 	VMULPS       Z4, Z0, Z0
@@ -21419,7 +21411,7 @@ again420:
 	VMULPS.BCST  40(CX), Z8, Z8
 	VADDPS       Z8, Z18, Z18
 	VSQRTPS      Z14, Z8
-	VDIVPS       Z1, Z8, Z8
+	VDIVPS       Z3, Z8, Z8
 	VADDPS       Z5, Z8, Z8
 	VBLENDMPS    Z18, Z10, K4, Z18
 	VMULPS       Z4, Z18, Z18
@@ -21448,7 +21440,7 @@ again420:
 	VMULPS.BCST  40(CX), Z9, Z8
 	VADDPS       Z8, Z0, Z0
 	VSQRTPS      Z16, Z8
-	VDIVPS       Z1, Z8, Z8
+	VDIVPS       Z3, Z8, Z8
 	VADDPS       Z5, Z8, Z8
 	VBLENDMPS    Z0, Z15, K2, Z0
 	VMULPS       Z4, Z0, Z0
@@ -21486,30 +21478,30 @@ unusual409:
 	MOVQ         40(SP), CX
 	MOVL         (CX), DX
 	VBROADCASTSS (CX), Z0
-	VPTERNLOGD   $0xff, Z2, Z2, Z2
+	VPTERNLOGD   $0xff, Z1, Z1, Z1
 	TESTL        DX, DX
 	JZ           none422
 	CMPL         DX, $0x7f800000
 	JAE          none422
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
+	VBROADCASTSS word_3f800000<>+0(SB), Z2
 	CMPL         DX, $0x71800000
 	JAE          large421
 	CMPL         DX, $0x21800000
 	JAE          adjusted423
-	VBROADCASTSS word_6c000000<>+0(SB), Z1
+	VBROADCASTSS word_6c000000<>+0(SB), Z2
 	JMP          adjusted423
 
 large421:
-	VBROADCASTSS word_21800000<>+0(SB), Z1
+	VBROADCASTSS word_21800000<>+0(SB), Z2
 	JMP          adjusted423
 
 none422:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
-	VPXORD       Z2, Z2, Z2
+	VBROADCASTSS word_3f800000<>+0(SB), Z2
+	VPXORD       Z1, Z1, Z1
 
 adjusted423:
-	VMULPS             Z1, Z0, Z0
+	VMULPS             Z2, Z0, Z0
 	MOVQ               tables+128(FP), CX
 	VRCP14SS           X0, X0, X3
 	VMULSS             word_3f98fc50<>+0(SB), X3, X3
@@ -21534,8 +21526,8 @@ adjusted423:
 
 loop424:
 	VMOVUPS          4736(DX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z3
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z3, Z3
 	VPSRLD           $0x17, Z3, Z3
@@ -21549,8 +21541,8 @@ loop424:
 	VPERMI2D         384(AX), Z0, Z3
 	VPADDD.BCST      word_1<>+0(SB), Z3, K1, Z3
 	VMOVUPS          4800(DX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z4
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z4, Z4
 	VPSRLD           $0x17, Z4, Z4
@@ -21564,8 +21556,8 @@ loop424:
 	VPERMI2D         384(AX), Z0, Z4
 	VPADDD.BCST      word_1<>+0(SB), Z4, K1, Z4
 	VMOVUPS          4864(DX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z5
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z5, Z5
 	VPSRLD           $0x17, Z5, Z5
@@ -21579,8 +21571,8 @@ loop424:
 	VPERMI2D         384(AX), Z0, Z5
 	VPADDD.BCST      word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS          4928(DX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z6
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z6, Z6
 	VPSRLD           $0x17, Z6, Z6
@@ -21598,7 +21590,7 @@ loop424:
 	VPSLLD           $0x18, Z6, Z6
 	VPTERNLOGD       $0x96, Z5, Z4, Z3
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z3
-	VPRORVQ.BCST     248(SP), Z3, Z3
+	VPRORVQ.BCST     192(SP), Z3, Z3
 	VPSRLQ           $0x1c, Z3, Z0
 	VPORQ            Z0, Z3, Z3
 	VPMOVQD          Z3, Y3
@@ -21632,8 +21624,8 @@ done425:
 	BZHIQ            BX, SI, SI
 	KMOVQ            SI, K5
 	VMOVUPS.Z        4736(DX), K1, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z3
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z3, Z3
 	VPSRLD           $0x17, Z3, Z3
@@ -21647,8 +21639,8 @@ done425:
 	VPERMI2D         384(AX), Z0, Z3
 	VPADDD.BCST      word_1<>+0(SB), Z3, K1, Z3
 	VMOVUPS.Z        4800(DX), K2, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z4
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z4, Z4
 	VPSRLD           $0x17, Z4, Z4
@@ -21662,8 +21654,8 @@ done425:
 	VPERMI2D         384(AX), Z0, Z4
 	VPADDD.BCST      word_1<>+0(SB), Z4, K1, Z4
 	VMOVUPS.Z        4864(DX), K3, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z5
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z5, Z5
 	VPSRLD           $0x17, Z5, Z5
@@ -21677,8 +21669,8 @@ done425:
 	VPERMI2D         384(AX), Z0, Z5
 	VPADDD.BCST      word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS.Z        4928(DX), K4, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z2, Z0, Z0
+	VMULPS           Z2, Z0, Z0
+	VPANDD           Z1, Z0, Z0
 	VMULPS           192(AX), Z0, Z1
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z1, Z1
 	VPSRLD           $0x17, Z1, Z1
@@ -21696,7 +21688,7 @@ done425:
 	VPSLLD           $0x18, Z1, Z1
 	VPTERNLOGD       $0x96, Z5, Z4, Z3
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z1, Z3
-	VPRORVQ.BCST     248(SP), Z3, Z3
+	VPRORVQ.BCST     192(SP), Z3, Z3
 	VPSRLQ           $0x1c, Z3, Z0
 	VPORQ            Z0, Z3, Z3
 	VPMOVQD          Z3, Y3
@@ -21712,30 +21704,30 @@ unusual415:
 	MOVQ         40(SP), DX
 	MOVL         (DX), BX
 	VBROADCASTSS (DX), Z0
-	VPTERNLOGD   $0xff, Z3, Z3, Z3
+	VPTERNLOGD   $0xff, Z2, Z2, Z2
 	TESTL        BX, BX
 	JZ           none428
 	CMPL         BX, $0x7f800000
 	JAE          none428
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
+	VBROADCASTSS word_3f800000<>+0(SB), Z3
 	CMPL         BX, $0x71800000
 	JAE          large427
 	CMPL         BX, $0x21800000
 	JAE          adjusted429
-	VBROADCASTSS word_6c000000<>+0(SB), Z1
+	VBROADCASTSS word_6c000000<>+0(SB), Z3
 	JMP          adjusted429
 
 large427:
-	VBROADCASTSS word_21800000<>+0(SB), Z1
+	VBROADCASTSS word_21800000<>+0(SB), Z3
 	JMP          adjusted429
 
 none428:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
-	VBROADCASTSS word_3f800000<>+0(SB), Z1
-	VPXORD       Z3, Z3, Z3
+	VBROADCASTSS word_3f800000<>+0(SB), Z3
+	VPXORD       Z2, Z2, Z2
 
 adjusted429:
-	VMULPS             Z1, Z0, Z0
+	VMULPS             Z3, Z0, Z0
 	MOVQ               tables+128(FP), DX
 	VRCP14SS           X0, X0, X4
 	VMULSS             word_3f98fc50<>+0(SB), X4, X4
@@ -21760,8 +21752,8 @@ adjusted429:
 
 loop430:
 	VMOVUPS          4736(BX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
 	VMULPS           192(CX), Z0, Z4
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z4, Z4
 	VPSRLD           $0x17, Z4, Z4
@@ -21775,8 +21767,8 @@ loop430:
 	VPERMI2D         384(CX), Z0, Z4
 	VPADDD.BCST      word_1<>+0(SB), Z4, K1, Z4
 	VMOVUPS          4800(BX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
 	VMULPS           192(CX), Z0, Z5
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z5, Z5
 	VPSRLD           $0x17, Z5, Z5
@@ -21790,8 +21782,8 @@ loop430:
 	VPERMI2D         384(CX), Z0, Z5
 	VPADDD.BCST      word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS          4864(BX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
 	VMULPS           192(CX), Z0, Z6
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z6, Z6
 	VPSRLD           $0x17, Z6, Z6
@@ -21805,8 +21797,8 @@ loop430:
 	VPERMI2D         384(CX), Z0, Z6
 	VPADDD.BCST      word_1<>+0(SB), Z6, K1, Z6
 	VMOVUPS          4928(BX), Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
 	VMULPS           192(CX), Z0, Z7
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z7, Z7
 	VPSRLD           $0x17, Z7, Z7
@@ -21824,7 +21816,7 @@ loop430:
 	VPSLLD           $0x18, Z7, Z7
 	VPTERNLOGD       $0x96, Z6, Z5, Z4
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z7, Z4
-	VPRORVQ.BCST     256(SP), Z4, Z4
+	VPRORVQ.BCST     200(SP), Z4, Z4
 	VPSRLQ           $0x1c, Z4, Z0
 	VPORQ            Z0, Z4, Z4
 	VPMOVQD          Z4, Y4
@@ -21858,8 +21850,8 @@ done431:
 	BZHIQ            SI, DI, DI
 	KMOVQ            DI, K5
 	VMOVUPS.Z        4736(BX), K1, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
 	VMULPS           192(CX), Z0, Z4
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z4, Z4
 	VPSRLD           $0x17, Z4, Z4
@@ -21873,8 +21865,8 @@ done431:
 	VPERMI2D         384(CX), Z0, Z4
 	VPADDD.BCST      word_1<>+0(SB), Z4, K1, Z4
 	VMOVUPS.Z        4800(BX), K2, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
 	VMULPS           192(CX), Z0, Z5
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z5, Z5
 	VPSRLD           $0x17, Z5, Z5
@@ -21888,8 +21880,8 @@ done431:
 	VPERMI2D         384(CX), Z0, Z5
 	VPADDD.BCST      word_1<>+0(SB), Z5, K1, Z5
 	VMOVUPS.Z        4864(BX), K3, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
 	VMULPS           192(CX), Z0, Z6
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z6, Z6
 	VPSRLD           $0x17, Z6, Z6
@@ -21903,26 +21895,26 @@ done431:
 	VPERMI2D         384(CX), Z0, Z6
 	VPADDD.BCST      word_1<>+0(SB), Z6, K1, Z6
 	VMOVUPS.Z        4928(BX), K4, Z0
-	VMULPS           Z1, Z0, Z0
-	VPANDD           Z3, Z0, Z0
-	VMULPS           192(CX), Z0, Z1
-	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z1, Z1
-	VPSRLD           $0x17, Z1, Z1
+	VMULPS           Z3, Z0, Z0
+	VPANDD           Z2, Z0, Z0
+	VMULPS           192(CX), Z0, Z3
+	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z3, Z3
+	VPSRLD           $0x17, Z3, Z3
 	VPSRLD           $0x1b, Z0, Z7
-	VPTERNLOGD.BCST  $0xd8, word_10<>+0(SB), Z7, Z1
+	VPTERNLOGD.BCST  $0xd8, word_10<>+0(SB), Z7, Z3
 	VMOVUPS          (CX), Z8
-	VMOVAPS          Z1, Z7
+	VMOVAPS          Z3, Z7
 	VPERMI2PS        64(CX), Z8, Z7
 	VCMPPS           $0x1e, Z7, Z0, K1
 	VMOVDQU32        320(CX), Z0
-	VPERMI2D         384(CX), Z0, Z1
-	VPADDD.BCST      word_1<>+0(SB), Z1, K1, Z1
+	VPERMI2D         384(CX), Z0, Z3
+	VPADDD.BCST      word_1<>+0(SB), Z3, K1, Z3
 	VPSLLD           $0x08, Z5, Z5
 	VPSLLD           $0x10, Z6, Z6
-	VPSLLD           $0x18, Z1, Z1
+	VPSLLD           $0x18, Z3, Z3
 	VPTERNLOGD       $0x96, Z6, Z5, Z4
-	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z1, Z4
-	VPRORVQ.BCST     256(SP), Z4, Z4
+	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z3, Z4
+	VPRORVQ.BCST     200(SP), Z4, Z4
 	VPSRLQ           $0x1c, Z4, Z0
 	VPORQ            Z0, Z4, Z4
 	VPMOVQD          Z4, Y4

@@ -101,8 +101,10 @@ func (g *generator) adamW4bit512(weights, gradients format, factored bool) {
 	}
 	g.MOVQ(operand.U32(0), before.length)
 	g.MOVQ(reload(g.resolve(g.Param("scratch"))), scratch)
-	reciprocal := g.AllocLocal(64)
-	g.VMOVUPS(g.adamW512().reciprocal2, reciprocal)
+	reciprocal, one := g.AllocLocal(8), g.XMM()
+	g.VMOVSS(g.data("word", math.Float32bits(1)), one)
+	g.VDIVSS(at(g.number("s"), 4*rootCorrection2), one, one)
+	g.VMOVSS(one, reciprocal)
 	end, tables := reload(g.resolve(g.Param("scratch"))), g.number("tables")
 	for i := range 2 {
 		z := g.ZMM()
@@ -180,7 +182,7 @@ func (g *generator) adamW4bit512(weights, gradients format, factored bool) {
 		})
 		b := block4{block8: block8{weights: weights, gradients: gradients, bfloats: bfloats512{halves: halves{g: g}}, coded: len(moments)}, of: scratch}
 		b.adamW512 = adamW512{g: g, from: g.number("s"), reciprocal2: g.ZMM(), factored: factored}
-		g.VMOVUPS(reciprocal, b.reciprocal2)
+		g.VBROADCASTSS(reciprocal, b.reciprocal2)
 		inRegisters := []int{rootCorrection2, stepSize, epsilon, beta1, oneMinusBeta1, gradScale, beta2, oneMinusBeta2, decay}
 		if weights == bfloat16s || gradients == bfloat16s {
 			inRegisters = inRegisters[:4]
