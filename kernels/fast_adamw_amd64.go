@@ -36,12 +36,6 @@ var (
 	}
 )
 
-// adamW4bit serves every pair of formats, with either second moment.
-var adamW4bit = [len(adamWPairs)][]Impl[AdamWFunc]{adamWNibbles, adamWNibbles, adamWNibbles, adamWNibbles}
-
-var adamWNibbles = withMany(avx512[AdamWFunc]("avx512", 0, adamWAVX512.nibbles, avx2[AdamWFunc](adamWAVX2.nibbles)),
-	adamWAVX512.manyNibbles, adamWAVX2.manyNibbles)
-
 // withMany gives the implementations, best first, what steps many parameters.
 func withMany(impls []Impl[AdamWFunc], many ...adamWManyFunc) []Impl[AdamWFunc] {
 	for i := range impls {
@@ -198,7 +192,7 @@ func (step blocksStep[W, G]) run(at *adamWMemory, t *AdamWTensors, s *AdamWScala
 	w, g := unsafe.Slice((*W)(at.weights), n), unsafe.Slice((*G)(at.gradients), n)
 	mCodes, vCodes := unsafe.Slice((*uint8)(at.m), n), unsafe.Slice((*uint8)(at.v), n)
 	mScales, vScales := unsafe.Slice((*float32)(at.mScales), scales), unsafe.Slice((*float32)(at.vScales), scales)
-	touch8bit(w, g, mCodes, vCodes, mScales, vScales)
+	touchCodes(w, g, mCodes, vCodes, mScales, vScales)
 	step(w, g, mCodes, vCodes, mScales, vScales, m.Block,
 		m.Codebook.Table(), v.Codebook.Table(), m.Codebook.Cells(), v.Codebook.Cells(),
 		m.ScaleDivisor(), v.ScaleDivisor(), adamWScalars(s),
@@ -211,14 +205,14 @@ func (step dynamicBlocksStep[W, G]) run(at *adamWMemory, t *AdamWTensors, s *Ada
 	w, g := unsafe.Slice((*W)(at.weights), n), unsafe.Slice((*G)(at.gradients), n)
 	mCodes, vCodes := unsafe.Slice((*uint8)(at.m), n), unsafe.Slice((*uint8)(at.v), n)
 	mScales, vScales := unsafe.Slice((*float32)(at.mScales), scales), unsafe.Slice((*float32)(at.vScales), scales)
-	touch8bit(w, g, mCodes, vCodes, mScales, vScales)
+	touchCodes(w, g, mCodes, vCodes, mScales, vScales)
 	step(w, g, mCodes, vCodes, mScales, vScales, m.Block,
 		dynamicPlanes(), m.Codebook.Thresholds(), v.Codebook.Thresholds(),
 		m.ScaleDivisor(), v.ScaleDivisor(), adamWScalars(s),
 		s.Nesterov, s.SkipNonFinite, &work.numbers, &work.counts)
 }
 
-func touch8bit[W, G number](w []W, g []G, mCodes, vCodes []uint8, mScales, vScales []float32) {
+func touchCodes[W, G number](w []W, g []G, mCodes, vCodes []uint8, mScales, vScales []float32) {
 	race.Write(w)
 	race.Read(g)
 	race.Write(mCodes)

@@ -12,42 +12,27 @@ import (
 	"github.com/lowbit-go/lowbit/kernels/reference"
 )
 
-// adamWParts does what the fused kernels do not: it widens a part that fits the first-level
-// cache to float32, steps it there, and stores it stochastically, with the lower halves of
-// a master, or in codes that have no kernel of their own.
+// adamWParts does what the fused kernels do not: it widens a part to float32, steps it
+// there, and stores it stochastically, with the lower halves of a master, or in codes that
+// have no kernel of their own.
 type adamWParts struct {
-	reciprocal               bool // of RootCorrection2 is what the elements' step multiplies by
-	elements                 elementsStep[float32, float32, float32]
-	optax                    func(w, g, m, v []float32, s *[15]float32, nesterov bool) int
-	widen                    WidenFunc
-	round                    RoundFunc
-	stochastic               StochasticFunc
-	join                     func(dst []float32, weights, low []uint16)
-	split                    func(weights, low []uint16, src []float32)
-	dequantize8, dequantize4 DequantizeFunc
-	quantize8, quantize4     QuantizeFunc
-	product                  func(dst, col []float32, row float32)
+	kit
+	reciprocal  bool // of RootCorrection2 is what the elements' step multiplies by
+	elements    elementsStep[float32, float32, float32]
+	optax       func(w, g, m, v []float32, s *[15]float32, nesterov bool) int
+	dequantize4 DequantizeFunc
+	quantize4   QuantizeFunc
+	product     func(dst, col []float32, row float32)
 }
 
-var adamWAVX2 = adamWParts{
-	elements: amd64.AdamWF32WF32GF32AVX2, optax: amd64.AdamWOptaxAVX2,
-	widen: widenAVX2, round: roundAVX2, stochastic: stochasticAVX2, join: amd64.JoinAVX2, split: amd64.SplitAVX2,
-	dequantize8: dequantizeAVX2, dequantize4: dequantize4AVX2, quantize8: quantizeAVX2, quantize4: quantize4AVX2,
-	product: amd64.ProductAVX2,
-}
+var (
+	adamWAVX2       = adamWParts{kitAVX2, false, amd64.AdamWF32WF32GF32AVX2, amd64.AdamWOptaxAVX2, dequantize4AVX2, quantize4AVX2, amd64.ProductAVX2}
+	adamWAVX512     = adamWParts{kitAVX512, true, amd64.AdamWF32WF32GF32AVX512, amd64.AdamWOptaxAVX512, dequantize4AVX512, quantize4AVX512, amd64.ProductAVX512}
+	adamWAVX512VBMI = adamWAVX512.with(kitAVX512VBMI)
+)
 
-var adamWAVX512 = adamWParts{
-	reciprocal: true, elements: amd64.AdamWF32WF32GF32AVX512, optax: amd64.AdamWOptaxAVX512,
-	widen: widenAVX512, round: roundAVX512, stochastic: stochasticAVX512, join: amd64.JoinAVX512, split: amd64.SplitAVX512,
-	dequantize4: dequantize4AVX512, quantize4: quantize4AVX512,
-	product: amd64.ProductAVX512,
-}
-
-// adamWAVX512VBMI takes 8-bit codes too; those of tables that are not the dynamic maps' are found by AVX2.
-var adamWAVX512VBMI = adamWAVX512.with8bit(dequantizeAVX512, quantize8AVX512)
-
-func (p adamWParts) with8bit(dequantize DequantizeFunc, quantize QuantizeFunc) adamWParts {
-	p.dequantize8, p.quantize8 = dequantize, quantize
+func (p adamWParts) with(k kit) adamWParts {
+	p.kit = k
 	return p
 }
 
@@ -71,6 +56,7 @@ func (p *adamWParts) takes(s *AdamWScalars) bool {
 // adamWScratch is the memory that a step needs beside its tensors.
 type adamWScratch struct {
 	numbers    [12336]float32
+	nibbles    [7216]float32
 	counts     [3]int64
 	w, g, m, v [adamWLargestBlock + 64]float32 // of a part; a multiple of 4096 bytes between them would make loads wait for stores
 	codes      [2][adamWPart / 2]uint8         // of joined parameters
@@ -116,7 +102,7 @@ func (p *adamWParts) step(t *AdamWTensors, s *AdamWScalars) (c Counts) {
 func (p *adamWParts) stepPart(t *AdamWTensors, s *AdamWScalars, work *adamWScratch) Counts {
 	n := t.Weights.Len()
 	w, m, v, gradients := work.w[:n], work.m[:n], work.v[:n], t.Gradients.F32
-	p.loadWeights(w, t)
+	p.loadWeights(w, t.Weights, t.Low)
 	if t.Gradients.BF16 != nil {
 		gradients = work.g[:n]
 		p.widen(gradients, t.Gradients.BF16)
@@ -128,7 +114,7 @@ func (p *adamWParts) stepPart(t *AdamWTensors, s *AdamWScalars, work *adamWScrat
 		return reference.AdamW(*t, s)
 	}
 	r := &s.Rounding
-	p.storeWeights(t, w, r)
+	p.storeWeights(t.Weights, t.Low, w, Stream{Seed: r.SeedW, Step: r.Step, First: t.First}, r.StochasticWeights)
 	p.storeMoment(&t.M, m, Stream{Seed: r.SeedM, Step: r.Step, First: t.First}, r.StochasticMoments)
 	p.storeMoment(&t.V, v, Stream{Seed: r.SeedV, Step: r.Step, First: t.First}, r.StochasticMoments)
 	return c
@@ -211,24 +197,6 @@ func (p *adamWParts) joined(t *AdamWTensors, calls []adamWCall, s *AdamWScalars,
 	return Counts{}
 }
 
-func (p *adamWParts) loadWeights(dst []float32, t *AdamWTensors) {
-	if t.Low != nil {
-		race.Read(t.Weights.BF16)
-		race.Read(t.Low)
-		p.join(dst, uint16s(t.Weights.BF16), t.Low)
-		return
-	}
-	p.loadFloats(dst, t.Weights)
-}
-
-func (p *adamWParts) loadFloats(dst []float32, x Floats) {
-	if x.BF16 != nil {
-		p.widen(dst, x.BF16)
-	} else {
-		copy(dst, x.F32)
-	}
-}
-
 func (p *adamWParts) loadMoment(dst []float32, m *Moment, first int64) {
 	switch {
 	case m.Factored():
@@ -253,16 +221,6 @@ func (p *adamWParts) multiplyFactors(dst []float32, m *Moment, first int64) {
 	}
 }
 
-func (p *adamWParts) storeWeights(t *AdamWTensors, weights []float32, r *AdamWRounding) {
-	if t.Low != nil {
-		race.Write(t.Weights.BF16)
-		race.Write(t.Low)
-		p.split(uint16s(t.Weights.BF16), t.Low, weights)
-		return
-	}
-	p.storeFloats(t.Weights, weights, Stream{Seed: r.SeedW, Step: r.Step, First: t.First}, r.StochasticWeights)
-}
-
 func (p *adamWParts) storeMoment(m *Moment, x []float32, s Stream, stochastic bool) {
 	switch {
 	case m.Factored():
@@ -272,16 +230,5 @@ func (p *adamWParts) storeMoment(m *Moment, x []float32, s Stream, stochastic bo
 		p.quantize4(m.Codes, m.Scales, x, m.Format)
 	default:
 		p.quantize8(m.Codes, m.Scales, x, m.Format)
-	}
-}
-
-func (p *adamWParts) storeFloats(dst Floats, x []float32, s Stream, stochastic bool) {
-	switch {
-	case dst.BF16 == nil:
-		copy(dst.F32, x)
-	case stochastic:
-		p.stochastic(dst.BF16, x, s)
-	default:
-		p.round(dst.BF16, x)
 	}
 }

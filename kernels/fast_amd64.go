@@ -42,7 +42,7 @@ var fast = implementations{
 	adamW8bit:    adamW8bit,
 
 	adamW4bit:     adamW4bit,
-	adamWFactored: adamW4bit,
+	adamWFactored: adamWFactored,
 
 	gemmFloat32: gemmFloat32,
 	syrkFloat32: syrkFloat32,

@@ -16,49 +16,49 @@ import (
 // pairs of adamWPairs. Those of float32 momentum take codes too.
 var (
 	muonDirectionsAVX2 = [2][2]MuonDirectionFunc{
-		{directionOf(muonAVX2, amd64.MuonDirectionMF32GF32AVX2), directionOf(muonAVX2, amd64.MuonDirectionMF32GBF16AVX2)},
-		{directionOf(muonAVX2, amd64.MuonDirectionMBF16GF32AVX2), directionOf(muonAVX2, amd64.MuonDirectionMBF16GBF16AVX2)},
+		{directionOf(&kitAVX2, amd64.MuonDirectionMF32GF32AVX2), directionOf(&kitAVX2, amd64.MuonDirectionMF32GBF16AVX2)},
+		{directionOf(&kitAVX2, amd64.MuonDirectionMBF16GF32AVX2), directionOf(&kitAVX2, amd64.MuonDirectionMBF16GBF16AVX2)},
 	}
 	muonDirectionsAVX512 = [2][2]MuonDirectionFunc{
-		{directionOf(muonAVX512, amd64.MuonDirectionMF32GF32AVX512), directionOf(muonAVX512, amd64.MuonDirectionMF32GBF16AVX512)},
-		{directionOf(muonAVX512, amd64.MuonDirectionMBF16GF32AVX512), directionOf(muonAVX512, amd64.MuonDirectionMBF16GBF16AVX512)},
+		{directionOf(&kitAVX512, amd64.MuonDirectionMF32GF32AVX512), directionOf(&kitAVX512, amd64.MuonDirectionMF32GBF16AVX512)},
+		{directionOf(&kitAVX512, amd64.MuonDirectionMBF16GF32AVX512), directionOf(&kitAVX512, amd64.MuonDirectionMBF16GBF16AVX512)},
 	}
 	muonUpdatesAVX2 = [2][len(adamWPairs)]MuonUpdateFunc{
 		{
-			updateOf(muonAVX2, amd64.MuonUpdateMF32WF32GF32AVX2, amd64.MuonUpdateMF32WF32GF32AVX2),
-			updateOf(muonAVX2, amd64.MuonUpdateMF32WBF16GBF16AVX2, amd64.MuonUpdateMF32WF32GBF16AVX2),
-			updateOf(muonAVX2, amd64.MuonUpdateMF32WBF16GF32AVX2, amd64.MuonUpdateMF32WF32GF32AVX2),
-			updateOf(muonAVX2, amd64.MuonUpdateMF32WF32GBF16AVX2, amd64.MuonUpdateMF32WF32GBF16AVX2),
+			updateOf(&kitAVX2, amd64.MuonUpdateMF32WF32GF32AVX2, amd64.MuonUpdateMF32WF32GF32AVX2),
+			updateOf(&kitAVX2, amd64.MuonUpdateMF32WBF16GBF16AVX2, amd64.MuonUpdateMF32WF32GBF16AVX2),
+			updateOf(&kitAVX2, amd64.MuonUpdateMF32WBF16GF32AVX2, amd64.MuonUpdateMF32WF32GF32AVX2),
+			updateOf(&kitAVX2, amd64.MuonUpdateMF32WF32GBF16AVX2, amd64.MuonUpdateMF32WF32GBF16AVX2),
 		},
 		{
-			updateOf(muonAVX2, amd64.MuonUpdateMBF16WF32GF32AVX2, amd64.MuonUpdateMBF16WF32GF32AVX2),
-			updateOf(muonAVX2, amd64.MuonUpdateMBF16WBF16GBF16AVX2, amd64.MuonUpdateMBF16WF32GBF16AVX2),
-			updateOf(muonAVX2, amd64.MuonUpdateMBF16WBF16GF32AVX2, amd64.MuonUpdateMBF16WF32GF32AVX2),
-			updateOf(muonAVX2, amd64.MuonUpdateMBF16WF32GBF16AVX2, amd64.MuonUpdateMBF16WF32GBF16AVX2),
+			updateOf(&kitAVX2, amd64.MuonUpdateMBF16WF32GF32AVX2, amd64.MuonUpdateMBF16WF32GF32AVX2),
+			updateOf(&kitAVX2, amd64.MuonUpdateMBF16WBF16GBF16AVX2, amd64.MuonUpdateMBF16WF32GBF16AVX2),
+			updateOf(&kitAVX2, amd64.MuonUpdateMBF16WBF16GF32AVX2, amd64.MuonUpdateMBF16WF32GF32AVX2),
+			updateOf(&kitAVX2, amd64.MuonUpdateMBF16WF32GBF16AVX2, amd64.MuonUpdateMBF16WF32GBF16AVX2),
 		},
 	}
 	muonUpdatesAVX512 = [2][len(adamWPairs)]MuonUpdateFunc{
 		{
-			updateOf(muonAVX512, amd64.MuonUpdateMF32WF32GF32AVX512, amd64.MuonUpdateMF32WF32GF32AVX512),
-			updateOf(muonAVX512, amd64.MuonUpdateMF32WBF16GBF16AVX512, amd64.MuonUpdateMF32WF32GBF16AVX512),
-			updateOf(muonAVX512, amd64.MuonUpdateMF32WBF16GF32AVX512, amd64.MuonUpdateMF32WF32GF32AVX512),
-			updateOf(muonAVX512, amd64.MuonUpdateMF32WF32GBF16AVX512, amd64.MuonUpdateMF32WF32GBF16AVX512),
+			updateOf(&kitAVX512, amd64.MuonUpdateMF32WF32GF32AVX512, amd64.MuonUpdateMF32WF32GF32AVX512),
+			updateOf(&kitAVX512, amd64.MuonUpdateMF32WBF16GBF16AVX512, amd64.MuonUpdateMF32WF32GBF16AVX512),
+			updateOf(&kitAVX512, amd64.MuonUpdateMF32WBF16GF32AVX512, amd64.MuonUpdateMF32WF32GF32AVX512),
+			updateOf(&kitAVX512, amd64.MuonUpdateMF32WF32GBF16AVX512, amd64.MuonUpdateMF32WF32GBF16AVX512),
 		},
 		{
-			updateOf(muonAVX512, amd64.MuonUpdateMBF16WF32GF32AVX512, amd64.MuonUpdateMBF16WF32GF32AVX512),
-			updateOf(muonAVX512, amd64.MuonUpdateMBF16WBF16GBF16AVX512, amd64.MuonUpdateMBF16WF32GBF16AVX512),
-			updateOf(muonAVX512, amd64.MuonUpdateMBF16WBF16GF32AVX512, amd64.MuonUpdateMBF16WF32GF32AVX512),
-			updateOf(muonAVX512, amd64.MuonUpdateMBF16WF32GBF16AVX512, amd64.MuonUpdateMBF16WF32GBF16AVX512),
+			updateOf(&kitAVX512, amd64.MuonUpdateMBF16WF32GF32AVX512, amd64.MuonUpdateMBF16WF32GF32AVX512),
+			updateOf(&kitAVX512, amd64.MuonUpdateMBF16WBF16GBF16AVX512, amd64.MuonUpdateMBF16WF32GBF16AVX512),
+			updateOf(&kitAVX512, amd64.MuonUpdateMBF16WBF16GF32AVX512, amd64.MuonUpdateMBF16WF32GF32AVX512),
+			updateOf(&kitAVX512, amd64.MuonUpdateMBF16WF32GBF16AVX512, amd64.MuonUpdateMBF16WF32GBF16AVX512),
 		},
 	}
 	muonCodesDirectionsAVX512 = [2]MuonDirectionFunc{
-		directionOf(muonCodesAVX512, amd64.MuonDirectionMF32GF32AVX512), directionOf(muonCodesAVX512, amd64.MuonDirectionMF32GBF16AVX512),
+		directionOf(&kitAVX512VBMI, amd64.MuonDirectionMF32GF32AVX512), directionOf(&kitAVX512VBMI, amd64.MuonDirectionMF32GBF16AVX512),
 	}
 	muonCodesUpdatesAVX512 = [len(adamWPairs)]MuonUpdateFunc{
-		updateOf(muonCodesAVX512, amd64.MuonUpdateMF32WF32GF32AVX512, amd64.MuonUpdateMF32WF32GF32AVX512),
-		updateOf(muonCodesAVX512, amd64.MuonUpdateMF32WBF16GBF16AVX512, amd64.MuonUpdateMF32WF32GBF16AVX512),
-		updateOf(muonCodesAVX512, amd64.MuonUpdateMF32WBF16GF32AVX512, amd64.MuonUpdateMF32WF32GF32AVX512),
-		updateOf(muonCodesAVX512, amd64.MuonUpdateMF32WF32GBF16AVX512, amd64.MuonUpdateMF32WF32GBF16AVX512),
+		updateOf(&kitAVX512VBMI, amd64.MuonUpdateMF32WF32GF32AVX512, amd64.MuonUpdateMF32WF32GF32AVX512),
+		updateOf(&kitAVX512VBMI, amd64.MuonUpdateMF32WBF16GBF16AVX512, amd64.MuonUpdateMF32WF32GBF16AVX512),
+		updateOf(&kitAVX512VBMI, amd64.MuonUpdateMF32WBF16GF32AVX512, amd64.MuonUpdateMF32WF32GF32AVX512),
+		updateOf(&kitAVX512VBMI, amd64.MuonUpdateMF32WF32GBF16AVX512, amd64.MuonUpdateMF32WF32GBF16AVX512),
 	}
 )
 
@@ -84,27 +84,8 @@ func muonUpdateImpls() (rows [len(muonStorages)][len(adamWPairs)][]Impl[MuonUpda
 	return rows
 }
 
-// muonCodesNeeds is what muonCodesAVX512 has beside AVX-512.
+// muonCodesNeeds is what kitAVX512VBMI has beside AVX-512.
 const muonCodesNeeds = cpufeature.VBMI | cpufeature.AVX2 | cpufeature.FMA
-
-// muonKit is what the kernels are surrounded with where weights are stored stochastically
-// or with the lower halves of a master, or the momentum as codes: parts that fit the
-// first-level cache are made float32, stepped and stored.
-type muonKit struct {
-	widen      WidenFunc
-	stochastic StochasticFunc
-	join       func(dst []float32, weights, low []uint16)
-	split      func(weights, low []uint16, src []float32)
-	dequantize DequantizeFunc
-	quantize   QuantizeFunc
-}
-
-var (
-	muonAVX2   = &muonKit{widenAVX2, stochasticAVX2, amd64.JoinAVX2, amd64.SplitAVX2, dequantizeAVX2, quantizeAVX2}
-	muonAVX512 = &muonKit{widenAVX512, stochasticAVX512, amd64.JoinAVX512, amd64.SplitAVX512, nil, nil}
-
-	muonCodesAVX512 = &muonKit{widenAVX512, stochasticAVX512, amd64.JoinAVX512, amd64.SplitAVX512, dequantizeAVX512, quantize8AVX512}
-)
 
 // The signatures of the kernels.
 type (
@@ -112,7 +93,7 @@ type (
 	muonUpdate[W, G, M number] func(w []W, g []G, m []M, o []float32, s *[10]float32)
 )
 
-func directionOf[M, G number](kit *muonKit, direction muonDirection[M, G]) MuonDirectionFunc {
+func directionOf[M, G number](k *kit, direction muonDirection[M, G]) MuonDirectionFunc {
 	return func(dst []float32, t MuonTensors, s *MuonScalars) {
 		if !t.Momentum.Quantized() {
 			direction.run(dst, &t, s)
@@ -127,7 +108,7 @@ func directionOf[M, G number](kit *muonKit, direction muonDirection[M, G]) MuonD
 		for lo := 0; lo < len(dst); lo += size {
 			hi := lo + min(size, len(dst)-lo)
 			part := t.Slice(lo, hi)
-			kit.decode(&part.Momentum, work.m[:hi-lo])
+			k.decode(&part.Momentum, work.m[:hi-lo])
 			direction.run(dst[lo:hi], &part, s)
 		}
 		muonWork.Put(work)
@@ -142,8 +123,10 @@ func (direction muonDirection[M, G]) run(dst []float32, t *MuonTensors, s *MuonS
 	direction(dst, m, g, muonScalars(s))
 }
 
-// updateOf is made of the kernel for the formats and of that for float32 weights.
-func updateOf[W, G, M number](kit *muonKit, update muonUpdate[W, G, M], wide muonUpdate[float32, G, M]) MuonUpdateFunc {
+// updateOf is made of the kernel for the formats and of that for float32 weights, which is
+// surrounded with conversions where weights are stored stochastically or with the lower
+// halves of a master.
+func updateOf[W, G, M number](k *kit, update muonUpdate[W, G, M], wide muonUpdate[float32, G, M]) MuonUpdateFunc {
 	return func(t MuonTensors, s *MuonScalars) {
 		apart := t.Low != nil || t.Weights.BF16 != nil && s.Rounding.StochasticWeights
 		if !apart && !t.Momentum.Quantized() {
@@ -161,17 +144,19 @@ func updateOf[W, G, M number](kit *muonKit, update muonUpdate[W, G, M], wide muo
 			part := t.Slice(lo, lo+n)
 			stepped := part
 			if part.Momentum.Quantized() {
-				kit.decode(&stepped.Momentum, work.m[:n])
+				k.decode(&stepped.Momentum, work.m[:n])
 			}
 			if apart {
-				kit.load(&stepped, work.w[:n])
+				stream := Stream{Seed: s.Rounding.SeedW, Step: s.Rounding.Step, First: part.First}
+				k.loadWeights(work.w[:n], part.Weights, part.Low)
+				stepped.Weights, stepped.Low = Floats{F32: work.w[:n]}, nil
 				wide.run(&stepped, s)
-				kit.store(&part, stepped.Weights.F32, &s.Rounding)
+				k.storeWeights(part.Weights, part.Low, work.w[:n], stream, true)
 			} else {
 				update.run(&stepped, s)
 			}
 			if m := part.Momentum; m.Quantized() {
-				kit.quantize(m.Codes, m.Scales, stepped.Momentum.F32, m.Format)
+				k.quantize8(m.Codes, m.Scales, stepped.Momentum.F32, m.Format)
 			}
 		}
 		muonWork.Put(work)
@@ -212,29 +197,7 @@ type muonScratch struct{ w, m [muonLargestBlock]float32 }
 var muonWork = sync.Pool{New: func() any { return new(muonScratch) }}
 
 // decode replaces the momentum's codes by their values.
-func (kit *muonKit) decode(m *Moment, values []float32) {
-	kit.dequantize(values, m.Codes, m.Scales, m.Format)
+func (k *kit) decode(m *Moment, values []float32) {
+	k.dequantize8(values, m.Codes, m.Scales, m.Format)
 	*m = Moment{Floats: Floats{F32: values}}
-}
-
-// load replaces the weights by their values.
-func (kit *muonKit) load(t *MuonTensors, values []float32) {
-	if t.Low == nil {
-		kit.widen(values, t.Weights.BF16)
-	} else {
-		race.Read(t.Weights.BF16)
-		race.Read(t.Low)
-		kit.join(values, uint16s(t.Weights.BF16), t.Low)
-	}
-	t.Weights, t.Low = Floats{F32: values}, nil
-}
-
-func (kit *muonKit) store(t *MuonTensors, values []float32, r *MuonRounding) {
-	if t.Low == nil {
-		kit.stochastic(t.Weights.BF16, values, Stream{Seed: r.SeedW, Step: r.Step, First: t.First})
-		return
-	}
-	race.Write(t.Weights.BF16)
-	race.Write(t.Low)
-	kit.split(uint16s(t.Weights.BF16), t.Low, values)
 }

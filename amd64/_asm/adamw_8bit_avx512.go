@@ -47,6 +47,7 @@ type block8 struct {
 	weights, gradients format
 	bfloats            bfloats512
 	scales             [2]vec
+	coded              int    // moments
 	largest            [2]vec // of the lanes of new moments
 	zero, probed       vec    // probed becomes NaN where a new weight is not finite
 	order              vec    // of codes
@@ -66,7 +67,7 @@ func (g *generator) adamW8bit512(weights, gradients format) {
 	var encoders []decadeEncoder512
 	g.blocks(g.length("w"), func(left gp) {
 		g.MOVQ(left, length)
-		b := block8{adamW512: g.adamW512(), weights: weights, gradients: gradients, bfloats: bfloats512{halves: halves{g: g}}}
+		b := block8{adamW512: g.adamW512(), weights: weights, gradients: gradients, bfloats: bfloats512{halves: halves{g: g}}, coded: 2}
 		if weights == bfloat16s || gradients == bfloat16s {
 			b.bfloats = g.bfloats512(true)
 		}
@@ -205,6 +206,7 @@ const prefetch8bit = 512
 type values struct {
 	w, g, m, v pair512
 	scratch    gp
+	apart      int // bytes from one array of the scratch to the next
 	first      int // of the four registers of a group
 }
 
@@ -225,7 +227,7 @@ func (b *block8) group(p pointers8, n gp, update func(values, part)) {
 				b.g.SHRQ(operand.Imm(lanes512), bits)
 			}
 		}
-		x := values{scratch: p.scratch, first: i, w: b.load(p.w, i, of), g: b.load(p.g, i, of)}
+		x := values{scratch: p.scratch, apart: scratchArray, first: i, w: b.load(p.w, i, of), g: b.load(p.g, i, of)}
 		for j := range 2 {
 			x.m[j], x.v[j] = b.g.ZMM(), b.g.ZMM()
 			b.g.VMULPS(x.place(1, j), b.scales[0], x.m[j])
@@ -237,7 +239,7 @@ func (b *block8) group(p pointers8, n gp, update func(values, part)) {
 
 // place is that of a register in an array of the scratch.
 func (x values) place(array, i int) mem {
-	return at(x.scratch, array*scratchArray+64*(x.first+i))
+	return at(x.scratch, array*x.apart+64*(x.first+i))
 }
 
 func (b *block8) load(s stream, first int, of part) pair512 {
@@ -323,11 +325,11 @@ func (b *block8) fast(x values, of part, nesterov bool) {
 			}
 		}
 		b.g.VFMADD231PS(b.zero, x.w[j], b.probed)
-		const largerMagnitude = 0xb
-		b.g.VRANGEPS(operand.Imm(largerMagnitude), x.m[j], b.largest[0], b.largest[0])
-		b.g.VRANGEPS(operand.Imm(largerMagnitude), x.v[j], b.largest[1], b.largest[1])
-		b.g.VMOVUPS(x.m[j], x.place(1, j))
-		b.g.VMOVUPS(x.v[j], x.place(2, j))
+		for i, z := range []vec{x.m[j], x.v[j]}[:b.coded] {
+			const largerMagnitude = 0xb
+			b.g.VRANGEPS(operand.Imm(largerMagnitude), z, b.largest[i], b.largest[i])
+			b.g.VMOVUPS(z, x.place(i+1, j))
+		}
 	}
 	if b.weights == bfloat16s {
 		b.bfloats.store(x.w, at(x.scratch, 32*x.first))
@@ -348,7 +350,7 @@ func (b *block8) careful(x values, of part, found gp) {
 		b.g.KMOVW(bad, count.As32())
 		b.g.POPCNTQ(count, count)
 		b.g.ADDQ(count, found)
-		for i, z := range []vec{x.m[j], x.v[j]} {
+		for i, z := range []vec{x.m[j], x.v[j]}[:b.coded] {
 			b.g.VMOVUPS(z, x.place(i+1, j))
 			b.g.VPANDD_Z(magnitude, z, of.lanes[x.first+j], z)
 			b.g.VPMAXUD(z, b.largest[i], b.largest[i])

@@ -9,7 +9,8 @@ type adamW512 struct {
 	g           *generator
 	from        gp // the scalars
 	scalars     [scalarCount]vec
-	reciprocal2 vec // of rootCorrection2
+	reciprocal2 vec  // of rootCorrection2
+	factored    bool // whether v is new already
 }
 
 func (g *generator) adamW512(inRegisters ...int) adamW512 {
@@ -49,6 +50,9 @@ func (a adamW512) moments(w, g, m, v vec) {
 	a.times(oneMinusBeta1, g, t)
 	a.times(beta1, m, m)
 	a.g.VADDPS(t, m, m)
+	if a.factored {
+		return
+	}
 	a.times(oneMinusBeta2, g, t)
 	a.g.VMULPS(g, t, t)
 	a.times(beta2, v, v)

@@ -43,6 +43,7 @@ var files = []struct {
 	{"adamw_optax_avx512", adamWOptaxAVX512},
 	{"adamw_8bit_avx2", adamW8bitAVX2},
 	{"adamw_8bit_avx512vbmi", adamW8bitAVX512VBMI},
+	{"adamw_4bit_avx512", adamW4bitAVX512},
 	{"stream_avx2", streamAVX2},
 	{"stream_avx512", streamAVX512},
 }
