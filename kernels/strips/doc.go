@@ -31,8 +31,11 @@ type Kernels struct {
 	Block  func(rows, layers int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near, next *float32, nextStride int)
 	Corner func(layers int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32)
 
-	// Packing is Block that makes the strip of B from rows of float32. There may be none.
-	Packing func(rows, layers int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near, next *float32, nextStride int, from *float32, fromStride int)
+	// Packing is Block that makes the strip of B from rows of float32, Rows is Block that
+	// finds A in rows of float32, and RowsPacking both. They may be missing.
+	Packing     func(rows, layers int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near, next *float32, nextStride int, from *float32, fromStride int)
+	Rows        func(rows, layers int, a *float32, aStride int, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near, next *float32, nextStride int)
+	RowsPacking func(rows, layers int, a *float32, aStride int, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near, next *float32, nextStride int, from *float32, fromStride int)
 
 	// Transpose and CopyRows move float32.
 	Transpose func(dst *float32, dStride int, src *float32, sStride int)
@@ -49,6 +52,7 @@ type Kernels struct {
 	// paired strips only, takes it out.
 	Normalize      func(dst, src *float32, sStride int, first, second, divisor float32)
 	TransposeStrip func(dst *float32, dStride int, src *float32, sStride int)
+	Mirror         func(d *float32, dStride int) // of float32
 	UnpackRows     func(layers int, dst *float32, dStride int, src *float32, sStride int)
 
 	Absmax     func(x []float32) float32

@@ -63,11 +63,18 @@ type operand struct {
 // section is a part of a dimension.
 type section struct{ first, n int }
 
-const mostSection = 1024
+const (
+	mostSection  = 1024
+	sectionUnits = 64 // whole blocks
+)
 
-func (s *section) next(of int) bool {
+// next makes sections of almost one size, which is at most most.
+func (s *section) next(of, most int) bool {
 	s.first += s.n
-	s.n = min(mostSection, of-s.first)
+	left := of - s.first
+	parts := max((left+most-1)/most, 1)
+	even := (left + parts - 1) / parts
+	s.n = min((even+sectionUnits-1)/sectionUnits*sectionUnits, left)
 	return s.n > 0
 }
 
@@ -126,13 +133,13 @@ func (p *product) room(worker, number int) []float32 {
 }
 
 func (j *job) run(threads int) {
-	for j.i = (section{}); j.i.next(j.rows); {
-		for j.j = (section{}); j.j.next(j.cols); {
+	for j.i = (section{}); j.i.next(j.rows, mostSection); {
+		for j.j = (section{}); j.j.next(j.cols, mostSection); {
 			if j.symmetric && j.j.first < j.i.first {
 				continue
 			}
 			j.k = section{}
-			for again := j.k.next(j.depth) || j.depth == 0; again; again = j.k.next(j.depth) {
+			for again := j.k.next(j.depth, mostSection) || j.depth == 0; again; again = j.k.next(j.depth, mostSection) {
 				j.section(threads)
 			}
 		}
@@ -145,15 +152,18 @@ func (j *job) section(threads int) {
 	j.pitch = j.padded(j.k.n)
 	panels, strips := j.strips(j.i.n), j.strips(j.j.n)
 	group := j.group(j.pitch)
+	j.packed = false
 	for first := 0; first < panels; first += group {
 		j.tiling = tile(first, min(group, panels-first), strips, threads)
-		j.crew.Run(j.tiling.panels, (*packingA)(&j.product))
-		j.packed = first > 0
+		if j.packsA(first+j.tiling.panels-1) && !(j.packed && j.shared()) {
+			j.crew.Run(j.tiling.panels, (*packingA)(&j.product))
+		}
 		if !j.packed && j.tiling.parts() > 1 {
 			j.crew.Run(strips, (*packingB)(&j.product))
 			j.packed = true
 		}
 		j.crew.Run(j.tiling.pieces(), (*multiplication)(&j.product))
+		j.packed = true
 	}
 }
 
@@ -164,10 +174,32 @@ type (
 )
 
 func (p *packingA) Do(worker, piece int) {
-	p.pack(p.packedA[piece*p.pitch*p.Width:], p.a, p.i, p.tiling.first+piece, p.k, (*product)(p).room(worker, 0))
+	switch q := (*product)(p); {
+	case q.shared():
+		q.packB(worker, p.tiling.first+piece)
+	case q.packsA(p.tiling.first + piece):
+		p.pack(p.packedA[piece*p.pitch*p.Width:], p.a, p.i, p.tiling.first+piece, p.k, q.room(worker, 0))
+	}
 }
 
-func (p *packingB) Do(worker, piece int) { (*product)(p).packB(worker, piece) }
+func (p *packingB) Do(worker, piece int) {
+	if q := (*product)(p); !q.isPanel(piece) {
+		q.packB(worker, piece)
+	}
+}
+
+// shared tells that panels of A are strips of B, isPanel that a strip has been packed as
+// one of this group.
+func (p *product) shared() bool { return p.symmetric && p.i.first == p.j.first }
+
+func (p *product) isPanel(strip int) bool {
+	return p.shared() && strip < p.tiling.first+p.tiling.panels
+}
+
+// packsA tells that the kernels cannot read a panel of A where it is.
+func (p *product) packsA(panel int) bool {
+	return p.symmetric || p.Rows == nil || p.k.n == 0 || !p.a.alongRows || p.a.Data.F32 == nil || p.i.n-panel*p.Width < p.Width
+}
 
 func (p *product) packB(worker, strip int) {
 	p.pack(p.packedB[strip*p.pitch*p.Width:], p.b, p.j, strip, p.k, p.room(worker, 0))
@@ -231,7 +263,7 @@ func (p *multiplication) Do(worker, piece int) {
 		last = min(last, (p.j.first-p.i.first)/p.Width+strip+1)
 	}
 	from := rows{}
-	if !p.packed {
+	if !p.packed && !(*product)(p).isPanel(strip) {
 		if from = (*product)(p).inPlace(strip); from.first == nil {
 			(*product)(p).packB(worker, strip)
 		}
@@ -273,10 +305,18 @@ type block struct {
 func (p *product) block(worker, panel, strip int, from, next rows) {
 	i, j := p.i.first+panel*p.Width, p.j.first+strip*p.Width
 	b := block{i, j, min(p.Width, p.rows-i), min(p.Width, p.cols-j), chains{
-		a: p.packedA[(panel-p.tiling.first)*p.pitch*p.Width:], b: p.packedB[strip*p.pitch*p.Width:],
+		b:      p.packedB[strip*p.pitch*p.Width:],
 		layers: p.layers(p.k.n), resume: p.k.first > 0, diagonal: p.symmetric && i == j, from: from, next: next,
 	}}
 	b.chains.rows = b.rows
+	switch {
+	case p.shared():
+		b.a = p.packedB[panel*p.pitch*p.Width:]
+	case !p.packsA(panel):
+		b.a, b.aStride = p.a.Data.F32[i*p.a.Stride+p.k.first:], p.a.Stride
+	default:
+		b.a = p.packedA[(panel-p.tiling.first)*p.pitch*p.Width:]
+	}
 	if p.depth > mostSection {
 		b.acc = p.sums[(strip*p.strips(p.i.n)+panel)*p.Width*p.Width:]
 	}
@@ -290,10 +330,13 @@ func (p *product) block(worker, panel, strip int, from, next rows) {
 // finish stores the block in C, and its mirror image.
 func (p *product) finish(b *block, worker int) {
 	width, stride := p.Width, p.c.Stride
-	if c := p.c.Data.F32; c != nil && b.rows == width && b.cols == width && !b.diagonal {
+	if c := p.c.Data.F32; c != nil && b.rows == width && b.cols == width {
 		d := &c[b.i*stride+b.j]
 		p.extend(&b.chains, &result{d, stride, d, stride, p.alpha, p.beta, nil})
-		if p.symmetric {
+		switch {
+		case b.diagonal:
+			p.Mirror(d, stride)
+		case p.symmetric:
 			p.Transpose(&c[b.j*stride+b.i], stride, d, stride)
 		}
 		return
@@ -303,15 +346,11 @@ func (p *product) finish(b *block, worker int) {
 		p.load(d, b, room)
 	}
 	p.extend(&b.chains, &result{&d[0], width, &d[0], width, p.alpha, p.beta, nil})
-	if p.symmetric {
-		p.Transpose(&mirrored[0], width, &d[0], width)
-	}
 	switch {
 	case b.diagonal:
-		for i := 1; i < width; i++ {
-			copy(d[i*width:], mirrored[i*width:][:i])
-		}
+		p.Mirror(&d[0], width)
 	case p.symmetric:
+		p.Transpose(&mirrored[0], width, &d[0], width)
 		p.store(mirrored, b.j, b.i, b.cols, b.rows, room)
 	}
 	p.store(d, b.i, b.j, b.rows, b.cols, room)
