@@ -45,9 +45,10 @@ type product struct {
 
 	i, j, k section
 	packedA []float32 // strips of Aᵀ, of one group
-	packedB []float32
+	memoryB []float32
+	packedB []float32 // strips of B, in it
 	packed  bool      // all of B is packed, and not by those who need it
-	pitch   int       // layers from a strip to the next
+	pitch   int       // layers of a strip
 	sums    []float32 // unfinished chains, strip by strip
 	rooms   []float32 // three blocks a worker
 	tiling  tiling
@@ -64,6 +65,8 @@ type operand struct {
 type section struct{ first, n int }
 
 const (
+	page         = 4096
+	mostPages    = 512
 	mostSection  = 1024
 	sectionUnits = 64 // whole blocks
 )
@@ -114,11 +117,11 @@ func (j *job) allocate(threads int) {
 	if j.depth > mostSection {
 		sums = rows * cols
 	}
-	if need := (group+cols)*depth + sums + rooms + slack; len(j.memory) < need {
+	if need := group*depth + cols*(depth+1) + page/4 + sums + rooms + slack; len(j.memory) < need {
 		j.memory = make([]float32, need)
 	}
 	a := arena{aligned(j.memory)}
-	j.packedA, j.packedB = a.take(group*depth), a.take(cols*depth)
+	j.packedA, j.memoryB = a.take(group*depth), a.take(cols*(depth+1)+page/4)
 	j.sums, j.rooms = a.take(sums), a.take(rooms)
 }
 
@@ -150,6 +153,7 @@ func (j *job) run(threads int) {
 // are packed when they are first needed, and so still near when they are used.
 func (j *job) section(threads int) {
 	j.pitch = j.padded(j.k.n)
+	j.packedB = j.memoryB[j.phase():]
 	panels, strips := j.strips(j.i.n), j.strips(j.j.n)
 	group := j.group(j.pitch)
 	j.packed = false
@@ -158,8 +162,8 @@ func (j *job) section(threads int) {
 		if j.packsA(first+j.tiling.panels-1) && !(j.packed && j.shared()) {
 			j.crew.Run(j.tiling.panels, (*packingA)(&j.product))
 		}
-		if !j.packed && j.tiling.parts() > 1 {
-			j.crew.Run(strips, (*packingB)(&j.product))
+		if !j.packed && (j.tiling.parts() > 1 || j.scattered()) {
+			j.crew.Run(j.piecesB(), (*packingB)(&j.product))
 			j.packed = true
 		}
 		j.crew.Run(j.tiling.pieces(), (*multiplication)(&j.product))
@@ -178,14 +182,53 @@ func (p *packingA) Do(worker, piece int) {
 	case q.shared():
 		q.packB(worker, p.tiling.first+piece)
 	case q.packsA(p.tiling.first + piece):
-		p.pack(p.packedA[piece*p.pitch*p.Width:], p.a, p.i, p.tiling.first+piece, p.k, q.room(worker, 0))
+		p.pack(p.packedA[piece*p.pitch*p.Width:], p.a, p.i, p.tiling.first+piece, p.k, section{0, p.k.n}, q.room(worker, 0))
 	}
 }
 
+// Do packs a strip of a B that is transposed, and else some layers of all strips, which
+// visits each of its pages once.
 func (p *packingB) Do(worker, piece int) {
-	if q := (*product)(p); !q.isPanel(piece) {
-		q.packB(worker, piece)
+	q := (*product)(p)
+	if p.b.alongRows {
+		if !q.isPanel(piece) {
+			q.packB(worker, piece)
+		}
+		return
 	}
+	layers := section{first: piece * p.Width * p.unit(), n: p.Width * p.unit()}
+	for strip := range p.strips(p.j.n) {
+		p.pack(q.strip(strip), p.b, p.j, strip, p.k, layers, q.room(worker, 0))
+	}
+}
+
+func (p *product) piecesB() int {
+	if p.b.alongRows {
+		return p.strips(p.j.n)
+	}
+	return p.pitch / p.Width
+}
+
+// scattered tells that the rows of B that a strip is made of lie on more pages than the
+// processor knows the addresses of.
+func (p *product) scattered() bool {
+	rowBytes := 4 * p.b.Stride / p.unit()
+	return !p.b.alongRows && p.k.n*min(rowBytes, page) > mostPages*page
+}
+
+// strip is where a strip of B is. Strips begin as far apart as their columns of C, modulo
+// a page, and where C's have passed: a load whose address is that of a store in its last
+// 12 bits waits for it, and the stores of a tile wait for the end of its chains.
+func (p *product) strip(number int) []float32 { return p.packedB[number*(p.pitch+1)*p.Width:] }
+
+func (p *product) phase() int {
+	c := p.c.Data.F32
+	if c == nil {
+		return 0
+	}
+	from := uintptr(unsafe.Pointer(&p.memoryB[0]))
+	to := uintptr(unsafe.Pointer(&c[p.j.first])) + uintptr(4*p.Width)
+	return int((to-from)%page) / cacheLine * cacheLine / 4
 }
 
 // shared tells that panels of A are strips of B, isPanel that a strip has been packed as
@@ -202,14 +245,15 @@ func (p *product) packsA(panel int) bool {
 }
 
 func (p *product) packB(worker, strip int) {
-	p.pack(p.packedB[strip*p.pitch*p.Width:], p.b, p.j, strip, p.k, p.room(worker, 0))
+	p.pack(p.strip(strip), p.b, p.j, strip, p.k, section{0, p.k.n}, p.room(worker, 0))
 }
 
-// pack fills one strip, in blocks. Its first lane is a number of strips into the section.
-func (e *Kernels) pack(dst []float32, m operand, lanes section, strip int, k section, room []float32) {
+// pack fills a part of a strip, in blocks. Its first lane is a number of strips into the
+// section, and its part begins with a block of the section of k.
+func (e *Kernels) pack(dst []float32, m operand, lanes section, strip int, k, part section, room []float32) {
 	first := lanes.first + strip*e.Width
 	n := min(e.Width, lanes.first+lanes.n-first)
-	for done := 0; done < k.n; done += e.Width * e.unit() {
+	for done := part.first; done < min(part.first+part.n, k.n); done += e.Width * e.unit() {
 		depth := min(e.Width*e.unit(), k.n-done)
 		w := window{row: k.first + done, col: first, rows: depth, cols: n, height: e.Width * e.unit(), width: e.Width}
 		if m.alongRows {
@@ -289,7 +333,7 @@ func (p *product) next(strip, block int) rows {
 	switch {
 	case row < 0 || strip < 0:
 	case p.packed:
-		return rows{p.packedB[(strip*p.pitch+row)*p.Width:], p.Width}
+		return rows{p.strip(strip)[row*p.Width:], p.Width}
 	case !p.b.alongRows && p.b.Data.F32 != nil:
 		return rows{p.b.Data.F32[(p.k.first+row)*p.b.Stride+p.j.first+strip*p.Width:], p.b.Stride}
 	}
@@ -305,13 +349,13 @@ type block struct {
 func (p *product) block(worker, panel, strip int, from, next rows) {
 	i, j := p.i.first+panel*p.Width, p.j.first+strip*p.Width
 	b := block{i, j, min(p.Width, p.rows-i), min(p.Width, p.cols-j), chains{
-		b:      p.packedB[strip*p.pitch*p.Width:],
+		b:      p.strip(strip),
 		layers: p.layers(p.k.n), resume: p.k.first > 0, diagonal: p.symmetric && i == j, from: from, next: next,
 	}}
 	b.chains.rows = b.rows
 	switch {
 	case p.shared():
-		b.a = p.packedB[panel*p.pitch*p.Width:]
+		b.a = p.strip(panel)
 	case !p.packsA(panel):
 		b.a, b.aStride = p.a.Data.F32[i*p.a.Stride+p.k.first:], p.a.Stride
 	default:
