@@ -94,12 +94,13 @@ func worthwhile(threads, rows, cols, depth int) int {
 	return max(min(threads, int(min(work, 1<<20))), 1)
 }
 
-// tiling divides a group of panels and the strips that they are multiplied by into pieces:
-// a strip and some panels, or all, each.
+// tiling divides panels and the strips that they are multiplied by into pieces: a strip and
+// the panels of a group, or some of them. A group is done before the next.
 type tiling struct {
-	first, panels int
-	strips, high  int
-	ahead         int // strips from one to the next of a worker
+	first, last int // panels
+	group, high int // panels of a group, and of a piece
+	strips      int
+	ahead       int // strips from one to the next of a worker
 }
 
 // group is the number of panels of so many layers in a group.
@@ -107,25 +108,33 @@ func (e *Kernels) group(layers int) int {
 	return max(groupBytes/(4*e.Width*max(layers, 1)), 1)
 }
 
-func tile(first, panels, strips, threads int) tiling {
-	t := tiling{first, panels, strips, panels, 1}
+func tile(first, last, group, strips, threads int) tiling {
+	group = min(group, last-first)
+	t := tiling{first, last, group, group, strips, 1}
 	if threads > 1 {
-		parts := (threadPieces*threads + strips - 1) / strips
-		t.high = (panels + parts - 1) / parts
+		whole := t.pieces()
+		parts := (threadPieces*threads + whole - 1) / whole
+		t.high = (group + parts - 1) / parts
 		t.ahead = max(threads/t.parts(), 1)
 	}
 	return t
 }
 
-func (t tiling) parts() int { return (t.panels + t.high - 1) / t.high }
+// parts is the number of pieces of a strip and a group.
+func (t tiling) parts() int { return (t.group + t.high - 1) / t.high }
 
-func (t tiling) pieces() int { return t.strips * t.parts() }
+func (t tiling) pieces() int {
+	groups := (t.last - t.first + t.group - 1) / t.group
+	return groups * t.strips * t.parts()
+}
 
 // at is the strip of a piece and the half-open range of its panels. The last strips come
 // first: those of symmetric products have more panels.
 func (t tiling) at(piece int) (strip, panel, last int) {
-	panel = t.first + piece%t.parts()*t.high
-	return t.strips - 1 - piece/t.parts(), panel, min(panel+t.high, t.first+t.panels)
+	parts := t.parts()
+	begin := t.first + piece/(t.strips*parts)*t.group
+	panel = begin + piece%parts*t.high
+	return t.strips - 1 - piece/parts%t.strips, panel, min(panel+t.high, begin+t.group, t.last)
 }
 
 // aligned drops elements up to the first cache line's beginning.

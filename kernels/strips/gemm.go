@@ -150,19 +150,26 @@ func (j *job) run(threads int) {
 }
 
 // section multiplies a section of A by one of B, a group of panels at a time. Their strips
-// are packed when they are first needed, and so still near when they are used.
+// are packed when they are first needed, and so still near when they are used. Once those
+// of B are, and if A needs no packing, groups do not wait for one another.
 func (j *job) section(threads int) {
 	j.pitch = j.padded(j.k.n)
 	j.packedB = j.memoryB[j.phase():]
-	panels, strips := j.strips(j.i.n), j.strips(j.j.n)
-	group := j.group(j.pitch)
-	j.packed = false
-	for first := 0; first < panels; first += group {
-		j.tiling = tile(first, min(group, panels-first), strips, threads)
-		if j.packsA(first+j.tiling.panels-1) && !(j.packed && j.shared()) {
-			j.crew.Run(j.tiling.panels, (*packingA)(&j.product))
+	panels, strips, group := j.strips(j.i.n), j.strips(j.j.n), j.group(j.pitch)
+	j.packed = j.scattered()
+	if j.packed {
+		j.crew.Run(j.piecesB(), (*packingB)(&j.product))
+	}
+	for first := 0; first < panels; first = j.tiling.last {
+		last := min(first+group, panels)
+		if j.packed && (j.shared() || j.inPlaceA()) {
+			last = panels
 		}
-		if !j.packed && (j.tiling.parts() > 1 || j.scattered()) {
+		j.tiling = tile(first, last, group, strips, threads)
+		if n := j.panelsToPack(); n > 0 {
+			j.crew.Run(n, (*packingA)(&j.product))
+		}
+		if !j.packed && j.tiling.parts() > 1 {
 			j.crew.Run(j.piecesB(), (*packingB)(&j.product))
 			j.packed = true
 		}
@@ -178,12 +185,38 @@ type (
 )
 
 func (p *packingA) Do(worker, piece int) {
-	switch q := (*product)(p); {
+	q := (*product)(p)
+	panel := p.tiling.first + piece
+	switch {
 	case q.shared():
-		q.packB(worker, p.tiling.first+piece)
-	case q.packsA(p.tiling.first + piece):
-		p.pack(p.packedA[piece*p.pitch*p.Width:], p.a, p.i, p.tiling.first+piece, p.k, section{0, p.k.n}, q.room(worker, 0))
+		q.packB(worker, panel)
+		return
+	case q.inPlaceA():
+		panel = p.tiling.last - 1
 	}
+	p.pack(p.packedA[piece*p.pitch*p.Width:], p.a, p.i, panel, p.k, section{0, p.k.n}, q.room(worker, 0))
+}
+
+// inPlaceA tells that the kernels read whole panels of A where they are.
+func (p *product) inPlaceA() bool {
+	return !p.symmetric && p.Rows != nil && p.k.n > 0 && p.a.alongRows && p.a.Data.F32 != nil
+}
+
+// wholePanel tells that a panel has all its rows.
+func (p *product) wholePanel(panel int) bool { return (panel+1)*p.Width <= p.i.n }
+
+// panelsToPack is the number of panels of these groups, of which there may be one, that are
+// to be packed: all, those that are not strips of B too, or the one that is not whole.
+func (p *product) panelsToPack() int {
+	switch {
+	case p.shared() && p.packed:
+		return 0
+	case p.inPlaceA() && p.wholePanel(p.tiling.last-1):
+		return 0
+	case p.inPlaceA():
+		return 1
+	}
+	return p.tiling.last - p.tiling.first
 }
 
 // Do packs a strip of a B that is transposed, and else some layers of all strips, which
@@ -235,14 +268,7 @@ func (p *product) phase() int {
 // one of this group.
 func (p *product) shared() bool { return p.symmetric && p.i.first == p.j.first }
 
-func (p *product) isPanel(strip int) bool {
-	return p.shared() && strip < p.tiling.first+p.tiling.panels
-}
-
-// packsA tells that the kernels cannot read a panel of A where it is.
-func (p *product) packsA(panel int) bool {
-	return p.symmetric || p.Rows == nil || p.k.n == 0 || !p.a.alongRows || p.a.Data.F32 == nil || p.i.n-panel*p.Width < p.Width
-}
+func (p *product) isPanel(strip int) bool { return p.shared() && strip < p.tiling.last }
 
 func (p *product) packB(worker, strip int) {
 	p.pack(p.strip(strip), p.b, p.j, strip, p.k, section{0, p.k.n}, p.room(worker, 0))
@@ -356,10 +382,12 @@ func (p *product) block(worker, panel, strip int, from, next rows) {
 	switch {
 	case p.shared():
 		b.a = p.strip(panel)
-	case !p.packsA(panel):
+	case !p.inPlaceA():
+		b.a = p.packedA[(panel-p.tiling.first)*p.pitch*p.Width:]
+	case p.wholePanel(panel):
 		b.a, b.aStride = p.a.Data.F32[i*p.a.Stride+p.k.first:], p.a.Stride
 	default:
-		b.a = p.packedA[(panel-p.tiling.first)*p.pitch*p.Width:]
+		b.a = p.packedA
 	}
 	if p.depth > mostSection {
 		b.acc = p.sums[(strip*p.strips(p.i.n)+panel)*p.Width*p.Width:]

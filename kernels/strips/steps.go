@@ -115,10 +115,8 @@ func (m *matrix) run(s step, cols int) {
 	}
 	for s.layers = (section{}); s.layers.next(layers, most); {
 		m.step = s
-		for first, group := 0, m.group(s.layers.n); first < panels; first += group {
-			m.tiling = tile(first, min(group, panels-first), m.strips(cols), m.threads)
-			m.crew.Run(m.tiling.pieces(), (*stepping)(m))
-		}
+		m.tiling = tile(0, panels, m.group(s.layers.n), m.strips(cols), m.threads)
+		m.crew.Run(m.tiling.pieces(), (*stepping)(m))
 	}
 }
 
