@@ -11,7 +11,7 @@ package amd64
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
 // d, is brought into the cache. A call of k = 1024 takes about 5 µs.
-// Up to k/4 rows at next, if it is not nil, are brought into the second-level cache.
+// Up to k/4 rows at next, if it is not nil, are brought into it too.
 //
 //	for i := range rows {
 //		for j := range 16 {
@@ -44,7 +44,7 @@ func GemmBlockAVX2(rows int, k int, a *float32, b *float32, acc *float32, resume
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
 // d, is brought into the cache. A call of k = 1024 takes about 5 µs.
-// Up to k/4 rows at next, if it is not nil, are brought into the second-level cache.
+// Up to k/4 rows at next, if it is not nil, are brought into it too.
 // First b is copied from a matrix.
 //
 //	for l := range k {
@@ -81,7 +81,7 @@ func GemmPackingAVX2(rows int, k int, a *float32, b *float32, acc *float32, resu
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
 // d, is brought into the cache. A call of k = 1024 takes about 5 µs.
-// Up to k/4 rows at next, if it is not nil, are brought into the second-level cache.
+// Up to k/4 rows at next, if it is not nil, are brought into it too.
 //
 //	for i := range rows {
 //		for j := range 16 {
@@ -114,7 +114,7 @@ func GemmRowsAVX2(rows int, k int, a *float32, aStride int, b *float32, acc *flo
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
 // d, is brought into the cache. A call of k = 1024 takes about 5 µs.
-// Up to k/4 rows at next, if it is not nil, are brought into the second-level cache.
+// Up to k/4 rows at next, if it is not nil, are brought into it too.
 // First b is copied from a matrix.
 //
 //	for l := range k {

@@ -199,7 +199,7 @@ func (p *packingA) Do(worker, piece int) {
 
 // inPlaceA tells that the kernels read whole panels of A where they are.
 func (p *product) inPlaceA() bool {
-	return !p.symmetric && p.Rows != nil && p.k.n > 0 && p.a.alongRows && p.a.Data.F32 != nil
+	return !p.shared() && p.Rows != nil && p.k.n > 0 && p.a.alongRows && p.a.Data.F32 != nil
 }
 
 // wholePanel tells that a panel has all its rows.

@@ -22,8 +22,8 @@ type chain struct {
 	paired, dotted bool
 	// rounded results are bf16 numbers, in the form that operands have.
 	rounded bool
-	// packing chains find b in a matrix, and make the strip. Inplace ones find a in the rows
-	// of a matrix.
+	// packing chains find b in a matrix, and make the strip. In-place ones find a in the
+	// rows of a matrix.
 	packing, inPlace bool
 }
 
@@ -102,7 +102,7 @@ call to resume. c may be nil, or d itself. What is at near, in rows as far apart
 d, is brought into the cache. A call of k = 1024 takes about ` + g.time(c) + ` µs.`
 	if limited {
 		text += `
-Up to k/4 rows at next, if it is not nil, are brought into the second-level cache.`
+Up to k/4 rows at next, if it is not nil, are brought into it too.`
 	}
 	if c.packing {
 		text += `
