@@ -18,9 +18,9 @@ func adamW8bitAVX512VBMI(g *generator) {
 	for _, pair := range pairs {
 		weights, gradients := pair[0], pair[1]
 		name := fmt.Sprintf("AdamW8bitW%sG%sAVX512VBMI", weights.name, gradients.name)
-		g.function(name, fmt.Sprintf("(w []%s, g []%s, mCodes, vCodes []uint8, mScales, vScales []float32, block int, planes *[1536]uint8, mThresholds, vThresholds *[255]float32, mDivisor, vDivisor float32, s *[11]float32, nesterov, skip bool, scratch *[6192]float32, counts *[3]int64)", weights.goType, gradients.goType), fmt.Sprintf(`
+		g.function(name, fmt.Sprintf("(w []%s, g []%s, mCodes, vCodes []uint8, mScales, vScales []float32, block int, planes *[1536]uint8, mThresholds, vThresholds *[255]float32, mDivisor, vDivisor float32, s *[11]float32, nesterov, skip bool, scratch *[12336]float32, counts *[3]int64)", weights.goType, gradients.goType), fmt.Sprintf(`
 %s is a step of AdamW on %s weights and %s gradients
-with moments in blocks of up to 2048 codes of codebook.Dynamic8() and
+with moments in blocks of up to 4096 codes of codebook.Dynamic8() and
 codebook.Dynamic8Unsigned(), whose thresholds it takes. The planes are the bytes of their
 values, the lowest of all first: of codes 255, 128, 129, …, 254 and of all 256. The scalars
 are the first fields of reference.AdamWScalars, and RootCorrection2 and its reciprocal are
@@ -66,7 +66,7 @@ func (g *generator) adamW8bit512(weights, gradients format) {
 	var encoders []decadeEncoder512
 	g.blocks(g.length("w"), func(left gp) {
 		g.MOVQ(left, length)
-		b := block8{adamW512: g.adamW512(), weights: weights, gradients: gradients, bfloats: bfloats512{halves: halves{generator: g}}}
+		b := block8{adamW512: g.adamW512(), weights: weights, gradients: gradients, bfloats: bfloats512{halves: halves{g: g}}}
 		if weights == bfloat16s || gradients == bfloat16s {
 			b.bfloats = g.bfloats512(true)
 		}
@@ -141,19 +141,19 @@ func (g *generator) adamW8bit512(weights, gradients format) {
 		emit()
 	}
 	for _, e := range encoders {
-		e.besides(e.beside)
+		e.g.besides(e.beside)
 	}
 }
 
 func (b *block8) prepare() {
-	b.zero, b.probed, b.order = b.ZMM(), b.ZMM(), b.ZMM()
-	b.VPXORD(b.zero, b.zero, b.zero)
-	b.VPXORD(b.probed, b.probed, b.probed)
-	b.VMOVDQU32(b.data("lanes", 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), b.order)
+	b.zero, b.probed, b.order = b.g.ZMM(), b.g.ZMM(), b.g.ZMM()
+	b.g.VPXORD(b.zero, b.zero, b.zero)
+	b.g.VPXORD(b.probed, b.probed, b.probed)
+	b.g.VMOVDQU32(b.g.data("lanes", 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), b.order)
 	for i, moment := range []string{"m", "v"} {
-		b.scales[i], b.largest[i] = b.ZMM(), b.ZMM()
-		b.VBROADCASTSS(at(b.pointer(moment+"Scales"), 0), b.scales[i])
-		b.VPXORD(b.largest[i], b.largest[i], b.largest[i])
+		b.scales[i], b.largest[i] = b.g.ZMM(), b.g.ZMM()
+		b.g.VBROADCASTSS(at(b.g.pointer(moment+"Scales"), 0), b.scales[i])
+		b.g.VPXORD(b.largest[i], b.largest[i], b.largest[i])
 	}
 }
 
@@ -165,38 +165,38 @@ type pointers8 struct {
 
 func (b *block8) pointers() pointers8 {
 	return pointers8{
-		stream{b.weights, b.pointer("w")}, stream{b.gradients, b.pointer("g")},
-		[2]gp{b.pointer("mCodes"), b.pointer("vCodes")}, b.number("scratch"), b.number("planes"),
+		stream{b.weights, b.g.pointer("w")}, stream{b.gradients, b.g.pointer("g")},
+		[2]gp{b.g.pointer("mCodes"), b.g.pointer("vCodes")}, b.g.number("scratch"), b.g.number("planes"),
 	}
 }
 
 func (b *block8) advance(p pointers8, n int) {
-	b.generator.advance(p.w.p, n*b.weights.bytes)
-	b.generator.advance(p.g.p, n*b.gradients.bytes)
-	b.generator.advance(p.codes[0], n)
-	b.generator.advance(p.codes[1], n)
-	b.generator.advance(p.scratch, 4*n)
+	b.g.advance(p.w.p, n*b.weights.bytes)
+	b.g.advance(p.g.p, n*b.gradients.bytes)
+	b.g.advance(p.codes[0], n)
+	b.g.advance(p.codes[1], n)
+	b.g.advance(p.scratch, 4*n)
 }
 
 // pass makes new values of n elements, 64 at a time.
 func (b *block8) pass(p pointers8, n gp, update func(values, part)) {
-	b.loop(n, 64, func() {
+	b.g.loop(n, 64, func() {
 		for _, s := range []stream{p.w, p.g} {
 			for offset := 0; offset < 64*s.bytes; offset += 64 {
-				b.PREFETCHT0(at(s.p, prefetch8bit*s.bytes+offset))
+				b.g.PREFETCHT0(at(s.p, prefetch8bit*s.bytes+offset))
 			}
 		}
 		for _, codes := range p.codes {
-			b.PREFETCHT0(at(codes, prefetch8bit))
+			b.g.PREFETCHT0(at(codes, prefetch8bit))
 		}
 		b.group(p, nil, update)
 		b.advance(p, 64)
 	})
-	done := operand.LabelRef(b.label("done"))
-	b.TESTQ(n, n)
-	b.JZ(done)
+	done := operand.LabelRef(b.g.label("done"))
+	b.g.TESTQ(n, n)
+	b.g.JZ(done)
 	b.group(p, n, update)
-	b.Label(string(done))
+	b.g.Label(string(done))
 }
 
 const prefetch8bit = 512
@@ -210,26 +210,26 @@ type values struct {
 
 // group makes new values of 64 elements, or of the first n, in scratch.
 func (b *block8) group(p pointers8, n gp, update func(values, part)) {
-	of, bits := part{registers: 4}, b.GP64()
+	of, bits := part{registers: 4}, b.g.GP64()
 	if n != nil {
-		b.MOVQ(operand.I64(-1), bits)
-		b.BZHIQ(n, bits, bits)
+		b.g.MOVQ(operand.I64(-1), bits)
+		b.g.BZHIQ(n, bits, bits)
 	}
 	b.decode(p, n != nil, bits)
 	for i := 0; i < 4; i += 2 {
 		if n != nil {
 			of.lanes = make([]mask, 4)
 			for j := range 2 {
-				of.lanes[i+j] = b.K()
-				b.KMOVW(bits.As32(), of.lanes[i+j])
-				b.SHRQ(operand.Imm(lanes512), bits)
+				of.lanes[i+j] = b.g.K()
+				b.g.KMOVW(bits.As32(), of.lanes[i+j])
+				b.g.SHRQ(operand.Imm(lanes512), bits)
 			}
 		}
 		x := values{scratch: p.scratch, first: i, w: b.load(p.w, i, of), g: b.load(p.g, i, of)}
 		for j := range 2 {
-			x.m[j], x.v[j] = b.ZMM(), b.ZMM()
-			b.VMULPS(x.place(1, j), b.scales[0], x.m[j])
-			b.VMULPS(x.place(2, j), b.scales[1], x.v[j])
+			x.m[j], x.v[j] = b.g.ZMM(), b.g.ZMM()
+			b.g.VMULPS(x.place(1, j), b.scales[0], x.m[j])
+			b.g.VMULPS(x.place(2, j), b.scales[1], x.v[j])
 		}
 		update(x, of)
 	}
@@ -244,23 +244,23 @@ func (b *block8) load(s stream, first int, of part) pair512 {
 	if of.whole() {
 		return s.load32(b.bfloats, first)
 	}
-	return pair512{s.load16(b.generator, first, of), s.load16(b.generator, first+1, of)}
+	return pair512{s.load16(b.g, first, of), s.load16(b.g, first+1, of)}
 }
 
 // decode leaves the values of 64 codes in scratch, or of those whose bits are set.
 func (b *block8) decode(p pointers8, partial bool, bits gp) {
 	for moment, decode := range []func(planes gp, codes vec) [4]vec{b.signedBytes, b.unsignedBytes} {
-		codes := b.ZMM()
+		codes := b.g.ZMM()
 		if partial {
-			k := b.K()
-			b.KMOVQ(bits, k)
-			b.VMOVDQU8_Z(at(p.codes[moment], 0), k, codes)
-			b.VPERMD(codes, b.order, codes)
+			k := b.g.K()
+			b.g.KMOVQ(bits, k)
+			b.g.VMOVDQU8_Z(at(p.codes[moment], 0), k, codes)
+			b.g.VPERMD(codes, b.order, codes)
 		} else {
-			b.VPERMD(at(p.codes[moment], 0), b.order, codes)
+			b.g.VPERMD(at(p.codes[moment], 0), b.order, codes)
 		}
 		for i, z := range b.joined(decode(p.planes, codes)) {
-			b.VMOVUPS(z, at(p.scratch, (moment+1)*scratchArray+64*i))
+			b.g.VMOVUPS(z, at(p.scratch, (moment+1)*scratchArray+64*i))
 		}
 	}
 }
@@ -268,32 +268,32 @@ func (b *block8) decode(p pointers8, partial bool, bits gp) {
 // signedBytes are the bytes of the values of codes, the lowest first: of their distances
 // from 127, which are those of magnitudes, with the sign, but for code 127 itself.
 func (b *block8) signedBytes(planes gp, codes vec) (bytes [4]vec) {
-	magnitude, sign, nonzero := b.ZMM(), b.ZMM(), b.K()
-	b.VPSUBB(b.broadcast512(0x7f7f7f7f), codes, magnitude)
-	b.VPABSB(magnitude, magnitude)
-	b.VPTESTMB(magnitude, magnitude, nonzero)
-	b.VPANDND_BCST(b.data("word", 0x80808080), codes, sign)
+	magnitude, sign, nonzero := b.g.ZMM(), b.g.ZMM(), b.g.K()
+	b.g.VPSUBB(b.g.broadcast512(0x7f7f7f7f), codes, magnitude)
+	b.g.VPABSB(magnitude, magnitude)
+	b.g.VPTESTMB(magnitude, magnitude, nonzero)
+	b.g.VPANDND_BCST(b.g.data("word", 0x80808080), codes, sign)
 	for i := range bytes {
-		bytes[i] = b.ZMM()
-		b.VMOVDQU64(at(planes, mPlane*i), bytes[i])
-		b.VPERMT2B_Z(at(planes, mPlane*i+64), magnitude, nonzero, bytes[i])
+		bytes[i] = b.g.ZMM()
+		b.g.VMOVDQU64(at(planes, mPlane*i), bytes[i])
+		b.g.VPERMT2B_Z(at(planes, mPlane*i+64), magnitude, nonzero, bytes[i])
 	}
-	b.VPADDB(sign, bytes[3], nonzero, bytes[3])
+	b.g.VPADDB(sign, bytes[3], nonzero, bytes[3])
 	return bytes
 }
 
 func (b *block8) unsignedBytes(planes gp, codes vec) (bytes [4]vec) {
-	high := b.K()
-	b.VPMOVB2M(codes, high)
+	high := b.g.K()
+	b.g.VPMOVB2M(codes, high)
 	for i := range bytes {
 		half := func(offset int) vec {
-			z := b.ZMM()
-			b.VMOVDQU64(at(planes, vPlanes+vPlane*i+offset), z)
-			b.VPERMT2B(at(planes, vPlanes+vPlane*i+offset+64), codes, z)
+			z := b.g.ZMM()
+			b.g.VMOVDQU64(at(planes, vPlanes+vPlane*i+offset), z)
+			b.g.VPERMT2B(at(planes, vPlanes+vPlane*i+offset+64), codes, z)
 			return z
 		}
 		bytes[i] = half(0)
-		b.VMOVDQU8(half(128), high, bytes[i])
+		b.g.VMOVDQU8(half(128), high, bytes[i])
 	}
 	return bytes
 }
@@ -301,15 +301,15 @@ func (b *block8) unsignedBytes(planes gp, codes vec) (bytes [4]vec) {
 // joined makes numbers of their bytes.
 func (b *block8) joined(bytes [4]vec) (z [4]vec) {
 	pairs := func(x, y vec, low, high func(...operand.Op)) (vec, vec) {
-		l, h := b.ZMM(), b.ZMM()
+		l, h := b.g.ZMM(), b.g.ZMM()
 		low(y, x, l)
 		high(y, x, h)
 		return l, h
 	}
-	lower0, lower1 := pairs(bytes[0], bytes[1], b.VPUNPCKLBW, b.VPUNPCKHBW)
-	upper0, upper1 := pairs(bytes[2], bytes[3], b.VPUNPCKLBW, b.VPUNPCKHBW)
-	z[0], z[1] = pairs(lower0, upper0, b.VPUNPCKLWD, b.VPUNPCKHWD)
-	z[2], z[3] = pairs(lower1, upper1, b.VPUNPCKLWD, b.VPUNPCKHWD)
+	lower0, lower1 := pairs(bytes[0], bytes[1], b.g.VPUNPCKLBW, b.g.VPUNPCKHBW)
+	upper0, upper1 := pairs(bytes[2], bytes[3], b.g.VPUNPCKLBW, b.g.VPUNPCKHBW)
+	z[0], z[1] = pairs(lower0, upper0, b.g.VPUNPCKLWD, b.g.VPUNPCKHWD)
+	z[2], z[3] = pairs(lower1, upper1, b.g.VPUNPCKLWD, b.g.VPUNPCKHWD)
 	return z
 }
 
@@ -319,46 +319,46 @@ func (b *block8) fast(x values, of part, nesterov bool) {
 	for j := range 2 {
 		if !of.whole() {
 			for _, z := range []vec{x.w[j], x.m[j], x.v[j]} {
-				b.VMOVAPS_Z(z, of.lanes[x.first+j], z)
+				b.g.VMOVAPS_Z(z, of.lanes[x.first+j], z)
 			}
 		}
-		b.VFMADD231PS(b.zero, x.w[j], b.probed)
+		b.g.VFMADD231PS(b.zero, x.w[j], b.probed)
 		const largerMagnitude = 0xb
-		b.VRANGEPS(operand.Imm(largerMagnitude), x.m[j], b.largest[0], b.largest[0])
-		b.VRANGEPS(operand.Imm(largerMagnitude), x.v[j], b.largest[1], b.largest[1])
-		b.VMOVUPS(x.m[j], x.place(1, j))
-		b.VMOVUPS(x.v[j], x.place(2, j))
+		b.g.VRANGEPS(operand.Imm(largerMagnitude), x.m[j], b.largest[0], b.largest[0])
+		b.g.VRANGEPS(operand.Imm(largerMagnitude), x.v[j], b.largest[1], b.largest[1])
+		b.g.VMOVUPS(x.m[j], x.place(1, j))
+		b.g.VMOVUPS(x.v[j], x.place(2, j))
 	}
 	if b.weights == bfloat16s {
 		b.bfloats.store(x.w, at(x.scratch, 32*x.first))
 		return
 	}
 	for j := range 2 {
-		b.VMOVUPS(x.w[j], x.place(0, j))
+		b.g.VMOVUPS(x.w[j], x.place(0, j))
 	}
 }
 
 // careful is the step of anything; it adds to found what is not finite.
 func (b *block8) careful(x values, of part, found gp) {
-	magnitude := b.broadcast512(0x7fffffff)
+	magnitude := b.g.broadcast512(0x7fffffff)
 	for j := range 2 {
-		b.carefulUpdate(x.w[j], x.g[j], x.m[j], x.v[j], b.flag("nesterov"))
-		bad, count := b.notFinite(x.w[j], x.v[j]), b.GP64()
-		b.KANDW(of.lanes[x.first+j], bad, bad)
-		b.KMOVW(bad, count.As32())
-		b.POPCNTQ(count, count)
-		b.ADDQ(count, found)
+		b.carefulUpdate(x.w[j], x.g[j], x.m[j], x.v[j], b.g.flag("nesterov"))
+		bad, count := b.g.notFinite(x.w[j], x.v[j]), b.g.GP64()
+		b.g.KANDW(of.lanes[x.first+j], bad, bad)
+		b.g.KMOVW(bad, count.As32())
+		b.g.POPCNTQ(count, count)
+		b.g.ADDQ(count, found)
 		for i, z := range []vec{x.m[j], x.v[j]} {
-			b.VMOVUPS(z, x.place(i+1, j))
-			b.VPANDD_Z(magnitude, z, of.lanes[x.first+j], z)
-			b.VPMAXUD(z, b.largest[i], b.largest[i])
+			b.g.VMOVUPS(z, x.place(i+1, j))
+			b.g.VPANDD_Z(magnitude, z, of.lanes[x.first+j], z)
+			b.g.VPMAXUD(z, b.largest[i], b.largest[i])
 		}
 		if b.weights == bfloat16s {
-			y := b.rounding512().nearest(x.w[j])
-			b.VPSRLD(operand.Imm(16), y, y)
-			b.VPMOVDW(y, at(x.scratch, 32*(x.first+j)))
+			y := b.g.rounding512().nearest(x.w[j])
+			b.g.VPSRLD(operand.Imm(16), y, y)
+			b.g.VPMOVDW(y, at(x.scratch, 32*(x.first+j)))
 		} else {
-			b.VMOVUPS(x.w[j], x.place(0, j))
+			b.g.VMOVUPS(x.w[j], x.place(0, j))
 		}
 	}
 }
@@ -366,29 +366,29 @@ func (b *block8) careful(x values, of part, found gp) {
 // storeWeights copies the weights of n elements, which have the place of float32 numbers in
 // scratch.
 func (b *block8) storeWeights(w, scratch, n gp) {
-	b.loop(n, 64, func() {
+	b.g.loop(n, 64, func() {
 		for offset := 0; offset < 64*b.weights.bytes; offset += 64 {
-			z := b.ZMM()
-			b.VMOVDQU64(at(scratch, offset), z)
-			b.VMOVDQU64(z, at(w, offset))
+			z := b.g.ZMM()
+			b.g.VMOVDQU64(at(scratch, offset), z)
+			b.g.VMOVDQU64(z, at(w, offset))
 		}
-		b.generator.advance(w, 64*b.weights.bytes)
-		b.generator.advance(scratch, 64*4)
+		b.g.advance(w, 64*b.weights.bytes)
+		b.g.advance(scratch, 64*4)
 	})
-	bits := b.GP64()
-	b.MOVQ(operand.I64(-1), bits)
-	b.BZHIQ(n, bits, bits)
+	bits := b.g.GP64()
+	b.g.MOVQ(operand.I64(-1), bits)
+	b.g.BZHIQ(n, bits, bits)
 	lanes := 64 / b.weights.bytes
 	for offset := 0; offset < 64*b.weights.bytes; offset += 64 {
-		z, k := b.ZMM(), b.K()
-		b.VMOVDQU64(at(scratch, offset), z)
+		z, k := b.g.ZMM(), b.g.K()
+		b.g.VMOVDQU64(at(scratch, offset), z)
 		if b.weights == bfloat16s {
-			b.KMOVD(bits.As32(), k)
-			b.VMOVDQU16(z, k, at(w, offset))
+			b.g.KMOVD(bits.As32(), k)
+			b.g.VMOVDQU16(z, k, at(w, offset))
 		} else {
-			b.KMOVW(bits.As32(), k)
-			b.VMOVDQU32(z, k, at(w, offset))
+			b.g.KMOVW(bits.As32(), k)
+			b.g.VMOVDQU32(z, k, at(w, offset))
 		}
-		b.SHRQ(operand.Imm(uint64(lanes)), bits)
+		b.g.SHRQ(operand.Imm(uint64(lanes)), bits)
 	}
 }

@@ -41,14 +41,14 @@ var pairs = [][2]format{
 
 // adamW holds what the loop needs.
 type adamW struct {
-	*generator
+	g       *generator
 	scalars mem // each in every lane
 	round   rounding
 }
 
 // adamW loads the first of the scalars.
 func (g *generator) adamW(count int) adamW {
-	a := adamW{generator: g, scalars: g.AllocLocal(32 * count)}
+	a := adamW{g: g, scalars: g.AllocLocal(32 * count)}
 	s := g.number("s")
 	for i := range count {
 		y := g.YMM()
@@ -62,29 +62,29 @@ func (a adamW) scalar(i int) mem { return a.scalars.Offset(32 * i) }
 
 // update is the contract's loop body, on new registers of w, g, m and v.
 func (a adamW) update(w, g, m, v vec, nesterov bool) {
-	t, d := a.YMM(), a.YMM()
-	a.VMULPS(a.scalar(gradScale), g, g)
-	a.VMULPS(a.scalar(decay), w, w)
-	a.VMULPS(a.scalar(oneMinusBeta1), g, t)
-	a.VMULPS(a.scalar(beta1), m, m)
-	a.VADDPS(t, m, m)
-	a.VMULPS(a.scalar(oneMinusBeta2), g, t)
-	a.VMULPS(g, t, t)
-	a.VMULPS(a.scalar(beta2), v, v)
-	a.VADDPS(t, v, v)
-	a.VSQRTPS(v, d)
-	a.VDIVPS(a.scalar(rootCorrection2), d, d)
-	a.VADDPS(a.scalar(epsilon), d, d)
+	t, d := a.g.YMM(), a.g.YMM()
+	a.g.VMULPS(a.scalar(gradScale), g, g)
+	a.g.VMULPS(a.scalar(decay), w, w)
+	a.g.VMULPS(a.scalar(oneMinusBeta1), g, t)
+	a.g.VMULPS(a.scalar(beta1), m, m)
+	a.g.VADDPS(t, m, m)
+	a.g.VMULPS(a.scalar(oneMinusBeta2), g, t)
+	a.g.VMULPS(g, t, t)
+	a.g.VMULPS(a.scalar(beta2), v, v)
+	a.g.VADDPS(t, v, v)
+	a.g.VSQRTPS(v, d)
+	a.g.VDIVPS(a.scalar(rootCorrection2), d, d)
+	a.g.VADDPS(a.scalar(epsilon), d, d)
 	if nesterov {
-		a.VMULPS(a.scalar(nesterovM), m, t)
-		a.VMULPS(a.scalar(nesterovG), g, g)
-		a.VADDPS(g, t, t)
-		a.VMULPS(a.scalar(stepSize), t, t)
+		a.g.VMULPS(a.scalar(nesterovM), m, t)
+		a.g.VMULPS(a.scalar(nesterovG), g, g)
+		a.g.VADDPS(g, t, t)
+		a.g.VMULPS(a.scalar(stepSize), t, t)
 	} else {
-		a.VMULPS(a.scalar(stepSize), m, t)
+		a.g.VMULPS(a.scalar(stepSize), m, t)
 	}
-	a.VDIVPS(d, t, t)
-	a.VSUBPS(t, w, w)
+	a.g.VDIVPS(d, t, t)
+	a.g.VSUBPS(t, w, w)
 }
 
 // probe adds to y zero, or NaN in the lanes whose element is not finite: whatever is not
@@ -92,11 +92,11 @@ func (a adamW) update(w, g, m, v vec, nesterov bool) {
 func (a adamW) probe(y, zero, w, v vec, width int) {
 	for _, x := range []vec{w, v} {
 		if width == 1 {
-			only := a.YMM()
-			a.VBLENDPS(operand.Imm(1), x, zero, only)
+			only := a.g.YMM()
+			a.g.VBLENDPS(operand.Imm(1), x, zero, only)
 			x = only
 		}
-		a.VFMADD231PS(zero, x, y)
+		a.g.VFMADD231PS(zero, x, y)
 	}
 }
 
@@ -112,7 +112,7 @@ func (a adamW) store(f format, y vec, p gp, width int) {
 	if f == bfloat16s {
 		a.round.storeNearest(y, p, 0, width)
 	} else {
-		a.storeFloats(y, p, 0, width)
+		a.g.storeFloats(y, p, 0, width)
 	}
 }
 
@@ -222,11 +222,11 @@ func (g *generator) adamWLoops(weights, gradients, moments format) {
 func (a adamW) storeUnless(keep vec, f format, y vec, p gp, width int) {
 	if f == bfloat16s {
 		rounded := a.round.nearest(y)
-		a.VPBLENDVB(keep, a.loadWords(p, 0, width), rounded, rounded)
-		a.storeWords(p, 0, width, rounded)
+		a.g.VPBLENDVB(keep, a.g.loadWords(p, 0, width), rounded, rounded)
+		a.g.storeWords(p, 0, width, rounded)
 	} else {
-		a.VBLENDVPS(keep, a.loadFloats(p, 0, width), y, y)
-		a.storeFloats(y, p, 0, width)
+		a.g.VBLENDVPS(keep, a.g.loadFloats(p, 0, width), y, y)
+		a.g.storeFloats(y, p, 0, width)
 	}
 }
 

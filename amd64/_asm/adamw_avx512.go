@@ -6,14 +6,14 @@ import (
 
 // adamW512 holds what the loops need: the scalars, in every lane of a register or in memory.
 type adamW512 struct {
-	*generator
+	g           *generator
 	from        gp // the scalars
 	scalars     [scalarCount]vec
 	reciprocal2 vec // of rootCorrection2
 }
 
 func (g *generator) adamW512(inRegisters ...int) adamW512 {
-	a := adamW512{generator: g, from: g.number("s"), reciprocal2: g.ZMM()}
+	a := adamW512{g: g, from: g.number("s"), reciprocal2: g.ZMM()}
 	for _, i := range append(inRegisters, rootCorrection2) {
 		a.scalars[i] = g.ZMM()
 		g.VBROADCASTSS(a.scalar(i), a.scalars[i])
@@ -27,40 +27,40 @@ func (a adamW512) scalar(i int) mem { return at(a.from, 4*i) }
 
 func (a adamW512) times(i int, x, product vec) {
 	if a.scalars[i] == nil {
-		a.VMULPS_BCST(a.scalar(i), x, product)
+		a.g.VMULPS_BCST(a.scalar(i), x, product)
 	} else {
-		a.VMULPS(a.scalars[i], x, product)
+		a.g.VMULPS(a.scalars[i], x, product)
 	}
 }
 
 func (a adamW512) addEpsilon(x vec) {
 	if a.scalars[epsilon] == nil {
-		a.VADDPS_BCST(a.scalar(epsilon), x, x)
+		a.g.VADDPS_BCST(a.scalar(epsilon), x, x)
 	} else {
-		a.VADDPS(a.scalars[epsilon], x, x)
+		a.g.VADDPS(a.scalars[epsilon], x, x)
 	}
 }
 
 // moments makes w, g, m and v new, but for what is subtracted from w.
 func (a adamW512) moments(w, g, m, v vec) {
-	t := a.ZMM()
+	t := a.g.ZMM()
 	a.times(gradScale, g, g)
 	a.times(decay, w, w)
 	a.times(oneMinusBeta1, g, t)
 	a.times(beta1, m, m)
-	a.VADDPS(t, m, m)
+	a.g.VADDPS(t, m, m)
 	a.times(oneMinusBeta2, g, t)
-	a.VMULPS(g, t, t)
+	a.g.VMULPS(g, t, t)
 	a.times(beta2, v, v)
-	a.VADDPS(t, v, v)
+	a.g.VADDPS(t, v, v)
 }
 
 // lookahead is what takes m's place in the step.
 func (a adamW512) lookahead(g, m vec) vec {
-	t, u := a.ZMM(), a.ZMM()
+	t, u := a.g.ZMM(), a.g.ZMM()
 	a.times(nesterovM, m, t)
 	a.times(nesterovG, g, u)
-	a.VADDPS(u, t, t)
+	a.g.VADDPS(u, t, t)
 	return t
 }
 
@@ -73,38 +73,38 @@ func (a adamW512) lookahead(g, m vec) vec {
 func (a adamW512) update(w, g, m, v pair512, nesterov bool) {
 	var root, d, step pair512
 	for i := range w {
-		root[i], d[i], step[i] = a.ZMM(), a.ZMM(), a.ZMM()
+		root[i], d[i], step[i] = a.g.ZMM(), a.g.ZMM(), a.g.ZMM()
 		a.moments(w[i], g[i], m[i], v[i])
-		a.VSQRTPS(v[i], root[i])
+		a.g.VSQRTPS(v[i], root[i])
 	}
 	for i := range w {
-		a.VMULPS(a.reciprocal2, root[i], d[i])
-		a.VFNMADD231PS(a.scalars[rootCorrection2], d[i], root[i])
-		a.VFMADD231PS(a.reciprocal2, root[i], d[i])
+		a.g.VMULPS(a.reciprocal2, root[i], d[i])
+		a.g.VFNMADD231PS(a.scalars[rootCorrection2], d[i], root[i])
+		a.g.VFMADD231PS(a.reciprocal2, root[i], d[i])
 		a.addEpsilon(d[i])
 		t := m[i]
 		if nesterov {
 			t = a.lookahead(g[i], m[i])
 		}
 		a.times(stepSize, t, step[i])
-		a.VDIVPS(d[i], step[i], step[i])
+		a.g.VDIVPS(d[i], step[i], step[i])
 	}
 	for i := range w {
-		a.VSUBPS(step[i], w[i], w[i])
+		a.g.VSUBPS(step[i], w[i], w[i])
 	}
 }
 
 // carefulUpdate is the same for what need not be finite, with the processor's own division.
 func (a adamW512) carefulUpdate(w, g, m, v vec, nesterov mask) {
 	a.moments(w, g, m, v)
-	d, t := a.ZMM(), a.lookahead(g, m)
-	a.VSQRTPS(v, d)
-	a.VDIVPS(a.scalars[rootCorrection2], d, d)
+	d, t := a.g.ZMM(), a.lookahead(g, m)
+	a.g.VSQRTPS(v, d)
+	a.g.VDIVPS(a.scalars[rootCorrection2], d, d)
 	a.addEpsilon(d)
-	a.VBLENDMPS(t, m, nesterov, t)
+	a.g.VBLENDMPS(t, m, nesterov, t)
 	a.times(stepSize, t, t)
-	a.VDIVPS(d, t, t)
-	a.VSUBPS(t, w, w)
+	a.g.VDIVPS(d, t, t)
+	a.g.VSUBPS(t, w, w)
 }
 
 // notFinite selects the lanes of which w or v is not finite, which is so where g or m is not.
@@ -136,7 +136,7 @@ func (g *generator) adamWLoops512(weights, gradients, moments format) {
 	n, left, counted := g.length("w"), g.GP64(), g.GP64()
 	g.XORQ(counted, counted)
 	a := g.adamW512(gradScale, decay, beta1, oneMinusBeta1, beta2, oneMinusBeta2, epsilon, stepSize)
-	b := bfloats512{halves: halves{generator: g}}
+	b := bfloats512{halves: halves{g: g}}
 	if weights == bfloat16s || gradients == bfloat16s || moments == bfloat16s {
 		b = g.bfloats512(weights == float32s || gradients == float32s || moments == float32s)
 	}
@@ -256,13 +256,13 @@ type pair512 [2]vec
 
 // load32 loads registers first and first+1.
 func (s stream) load32(b bfloats512, first int) (x pair512) {
-	x = pair512{b.ZMM(), b.ZMM()}
+	x = pair512{b.g.ZMM(), b.g.ZMM()}
 	if s.format == bfloat16s {
 		b.load(at(s.p, 32*first), x)
 		return x
 	}
 	for i := range x {
-		b.VMOVUPS(at(s.p, 64*(first+i)), x[i])
+		b.g.VMOVUPS(at(s.p, 64*(first+i)), x[i])
 	}
 	return x
 }
@@ -274,7 +274,7 @@ func (s stream) store32(b bfloats512, x pair512) {
 		return
 	}
 	for i := range x {
-		b.VMOVUPS(x[i], at(s.p, 64*i))
+		b.g.VMOVUPS(x[i], at(s.p, 64*i))
 	}
 }
 
@@ -316,28 +316,28 @@ func (g *generator) bfloats512(inOrder bool) bfloats512 {
 
 func (b bfloats512) load(p mem, x pair512) {
 	if b.inOrder {
-		mixed := b.ZMM()
-		b.VPERMW(p, b.mix, mixed)
-		b.VPSLLD(operand.Imm(16), mixed, x[0])
-		b.VPANDD(b.upper, mixed, x[1])
+		mixed := b.g.ZMM()
+		b.g.VPERMW(p, b.mix, mixed)
+		b.g.VPSLLD(operand.Imm(16), mixed, x[0])
+		b.g.VPANDD(b.upper, mixed, x[1])
 		return
 	}
-	b.VPSLLD(operand.Imm(16), p, x[0])
-	b.VPANDD(p, b.upper, x[1])
+	b.g.VPSLLD(operand.Imm(16), p, x[0])
+	b.g.VPANDD(p, b.upper, x[1])
 }
 
 // store rounds finite numbers, by 16-bit arithmetic: up where the lower half, or one more if
 // the upper half is odd, is above a tie. It spoils x.
 func (b bfloats512) store(x pair512, p mem) {
 	lower, upper := b.mixLower(x[0], x[1]), b.mixUpper(x[0], x[1])
-	odd, up := b.ZMM(), b.K()
-	b.VPANDD(b.ones, upper, odd)
-	b.VPADDUSW(odd, lower, lower)
+	odd, up := b.g.ZMM(), b.g.K()
+	b.g.VPANDD(b.ones, upper, odd)
+	b.g.VPADDUSW(odd, lower, lower)
 	const greater = 6
-	b.VPCMPUW(operand.Imm(greater), b.ties, lower, up)
-	b.VPADDW(b.ones, upper, up, upper)
+	b.g.VPCMPUW(operand.Imm(greater), b.ties, lower, up)
+	b.g.VPADDW(b.ones, upper, up, upper)
 	if b.inOrder {
 		upper = b.sort(upper)
 	}
-	b.VMOVDQU16(upper, p)
+	b.g.VMOVDQU16(upper, p)
 }

@@ -5,7 +5,7 @@ import "github.com/mmcloughlin/avo/operand"
 // decoder512 looks 64 codes at a time up in a table of 256 floats, byte by byte: a plane
 // is the bytes of one significance.
 type decoder512 struct {
-	*generator
+	g      *generator
 	planes [4][4]vec // of each significance the quarters of the table
 	order  vec
 }
@@ -41,7 +41,7 @@ func (g *generator) turnedBytes() vec {
 
 // decoder512 takes up planes from memory.
 func (g *generator) decoder512(planes mem) decoder512 {
-	d := decoder512{generator: g, order: g.ZMM()}
+	d := decoder512{g: g, order: g.ZMM()}
 	g.VMOVDQU32(g.data("transposed", transposed...), d.order)
 	for plane := range d.planes {
 		for quarter := range d.planes[plane] {
@@ -54,31 +54,31 @@ func (g *generator) decoder512(planes mem) decoder512 {
 
 // decode gives the values of 64 codes, in four registers; it spoils the codes.
 func (d decoder512) decode(codes vec) [4]vec {
-	upper, lower := d.K(), d.K()
-	d.VPERMD(codes, d.order, codes)
-	d.VPMOVB2M(codes, upper)
-	d.KNOTQ(upper, lower)
+	upper, lower := d.g.K(), d.g.K()
+	d.g.VPERMD(codes, d.order, codes)
+	d.g.VPMOVB2M(codes, upper)
+	d.g.KNOTQ(upper, lower)
 	var bytes [4]vec
 	for i, plane := range d.planes {
-		b := d.ZMM()
-		d.VMOVDQA64(codes, b)
-		d.VPERMI2B(plane[1], plane[0], lower, b)
-		d.VPERMI2B(plane[3], plane[2], upper, b)
+		b := d.g.ZMM()
+		d.g.VMOVDQA64(codes, b)
+		d.g.VPERMI2B(plane[1], plane[0], lower, b)
+		d.g.VPERMI2B(plane[3], plane[2], upper, b)
 		bytes[i] = b
 	}
 	var words [4]vec // of lower and upper halves, for lower and upper codes
 	for i := range words {
-		words[i] = d.ZMM()
+		words[i] = d.g.ZMM()
 	}
-	d.VPUNPCKLBW(bytes[1], bytes[0], words[0])
-	d.VPUNPCKHBW(bytes[1], bytes[0], words[1])
-	d.VPUNPCKLBW(bytes[3], bytes[2], words[2])
-	d.VPUNPCKHBW(bytes[3], bytes[2], words[3])
+	d.g.VPUNPCKLBW(bytes[1], bytes[0], words[0])
+	d.g.VPUNPCKHBW(bytes[1], bytes[0], words[1])
+	d.g.VPUNPCKLBW(bytes[3], bytes[2], words[2])
+	d.g.VPUNPCKHBW(bytes[3], bytes[2], words[3])
 	values := bytes
-	d.VPUNPCKLWD(words[2], words[0], values[0])
-	d.VPUNPCKHWD(words[2], words[0], values[1])
-	d.VPUNPCKLWD(words[3], words[1], values[2])
-	d.VPUNPCKHWD(words[3], words[1], values[3])
+	d.g.VPUNPCKLWD(words[2], words[0], values[0])
+	d.g.VPUNPCKHWD(words[2], words[0], values[1])
+	d.g.VPUNPCKLWD(words[3], words[1], values[2])
+	d.g.VPUNPCKHWD(words[3], words[1], values[3])
 	return values
 }
 

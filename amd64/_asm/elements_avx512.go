@@ -129,7 +129,7 @@ func (g *generator) loadBF16512(p gp, i int, of part) vec {
 
 // halves takes pairs of registers apart into half-words.
 type halves struct {
-	*generator
+	g     *generator
 	odd   mask
 	order vec
 }
@@ -153,23 +153,23 @@ func (g *generator) halves() halves {
 
 // mixUpper gives the upper half-words of a's and b's lanes in turn; it spoils a.
 func (h halves) mixUpper(a, b vec) vec {
-	h.VPSRLD(operand.Imm(16), a, a)
-	h.VMOVDQU16(b, h.odd, a)
+	h.g.VPSRLD(operand.Imm(16), a, a)
+	h.g.VMOVDQU16(b, h.odd, a)
 	return a
 }
 
 // mixLower gives the lower half-words of a's and b's lanes in turn.
 func (h halves) mixLower(a, b vec) vec {
-	z := h.ZMM()
-	h.VPSLLD(operand.Imm(16), b, z)
-	h.VPBLENDMW(z, a, h.odd, z)
+	z := h.g.ZMM()
+	h.g.VPSLLD(operand.Imm(16), b, z)
+	h.g.VPBLENDMW(z, a, h.odd, z)
 	return z
 }
 
 // sort puts half-words that are mixed into order: those of the first register, then those
 // of the second.
 func (h halves) sort(z vec) vec {
-	h.VPERMW(z, h.order, z)
+	h.g.VPERMW(z, h.order, z)
 	return z
 }
 

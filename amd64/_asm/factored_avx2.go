@@ -97,7 +97,7 @@ func (g *generator) factorRows(chunk func(n gp) vec) {
 
 // columnSquares goes over columns of gradients.
 type columnSquares struct {
-	*generator
+	g                           *generator
 	format                      format
 	totals, first, rows, stride gp
 }
@@ -111,26 +111,26 @@ func (g *generator) columnSquares(f format) columnSquares {
 // eachChunk runs begin, row for each row at its pointer, and end for each chunk of rows,
 // and fetches what follows of columns that take some bytes of a row.
 func (c columnSquares) eachChunk(bytes int, begin func(), row func(p gp), end func()) {
-	p, ahead, left, chunk := c.GP64(), c.GP64(), c.GP64(), c.GP64()
-	c.MOVQ(c.first, p)
-	c.MOVQ(c.stride, ahead)
-	c.SHLQ(operand.Imm(uint64(bits.TrailingZeros(factorAhead))), ahead)
-	c.ADDQ(p, ahead)
-	c.MOVQ(c.rows, left)
-	c.loop(left, 1, func() {
+	p, ahead, left, chunk := c.g.GP64(), c.g.GP64(), c.g.GP64(), c.g.GP64()
+	c.g.MOVQ(c.first, p)
+	c.g.MOVQ(c.stride, ahead)
+	c.g.SHLQ(operand.Imm(uint64(bits.TrailingZeros(factorAhead))), ahead)
+	c.g.ADDQ(p, ahead)
+	c.g.MOVQ(c.rows, left)
+	c.g.loop(left, 1, func() {
 		begin()
-		c.MOVL(operand.U32(factorChunk), chunk.As32())
-		c.CMPQ(left, chunk)
-		c.CMOVQCS(left, chunk)
-		c.SUBQ(chunk, left)
-		c.INCQ(left) // since the loop counts chunks
-		c.loop(chunk, 1, func() {
+		c.g.MOVL(operand.U32(factorChunk), chunk.As32())
+		c.g.CMPQ(left, chunk)
+		c.g.CMOVQCS(left, chunk)
+		c.g.SUBQ(chunk, left)
+		c.g.INCQ(left) // since the loop counts chunks
+		c.g.loop(chunk, 1, func() {
 			for line := 0; line < bytes; line += 64 {
-				c.PREFETCHT0(at(ahead, line))
+				c.g.PREFETCHT0(at(ahead, line))
 			}
 			row(p)
-			c.ADDQ(c.stride, p)
-			c.ADDQ(c.stride, ahead)
+			c.g.ADDQ(c.stride, p)
+			c.g.ADDQ(c.stride, ahead)
 		})
 		end()
 	})
@@ -141,40 +141,40 @@ func (c columnSquares) addAVX2(width int, scale vec) {
 	lanes := min(width, 4)
 	sums := make([]vec, max(width/4, 1))
 	for i := range sums {
-		sums[i] = c.YMM()
+		sums[i] = c.g.YMM()
 	}
 	c.eachChunk(width*c.format.bytes, func() {
 		for _, sum := range sums {
-			c.VXORPD(sum, sum, sum)
+			c.g.VXORPD(sum, sum, sum)
 		}
 	}, func(p gp) {
 		for i, sum := range sums {
-			y := c.YMM()
+			y := c.g.YMM()
 			x := y.AsX()
 			switch {
 			case lanes == 1:
-				c.VMULSS(c.load(c.format, p, 1).AsX(), scale.AsX(), x)
+				c.g.VMULSS(c.g.load(c.format, p, 1).AsX(), scale.AsX(), x)
 			case c.format == bfloat16s:
-				c.VPMOVZXWD(at(p, 8*i), x)
-				c.VPSLLD(operand.Imm(16), x, x)
-				c.VMULPS(scale.AsX(), x, x)
+				c.g.VPMOVZXWD(at(p, 8*i), x)
+				c.g.VPSLLD(operand.Imm(16), x, x)
+				c.g.VMULPS(scale.AsX(), x, x)
 			default:
-				c.VMULPS(at(p, 16*i), scale.AsX(), x)
+				c.g.VMULPS(at(p, 16*i), scale.AsX(), x)
 			}
-			c.VCVTPS2PD(x, y)
-			c.VFMADD231PD(y, y, sum)
+			c.g.VCVTPS2PD(x, y)
+			c.g.VFMADD231PD(y, y, sum)
 		}
 	}, func() {
 		for i, sum := range sums {
 			if lanes == 1 {
-				c.VADDSD(at(c.totals, 0), sum.AsX(), sum.AsX())
-				c.VMOVSD(sum.AsX(), at(c.totals, 0))
+				c.g.VADDSD(at(c.totals, 0), sum.AsX(), sum.AsX())
+				c.g.VMOVSD(sum.AsX(), at(c.totals, 0))
 			} else {
-				c.VADDPD(at(c.totals, 32*i), sum, sum)
-				c.VMOVUPD(sum, at(c.totals, 32*i))
+				c.g.VADDPD(at(c.totals, 32*i), sum, sum)
+				c.g.VMOVUPD(sum, at(c.totals, 32*i))
 			}
 		}
 	})
-	c.advance(c.totals, 8*width)
-	c.advance(c.first, c.format.bytes*width)
+	c.g.advance(c.totals, 8*width)
+	c.g.advance(c.first, c.format.bytes*width)
 }

@@ -24,40 +24,40 @@ func (c columnSquares) addAVX512(of part, scale vec) {
 	sums := make([]vec, 2*of.registers)
 	masks := make([]mask, len(sums))
 	for i := range sums {
-		sums[i] = c.ZMM()
+		sums[i] = c.g.ZMM()
 		if !of.whole() {
 			masks[i] = of.lanes[i/2]
 			if i%2 == 1 {
-				masks[i] = c.K()
-				c.KSHIFTRW(operand.Imm(8), of.lanes[i/2], masks[i])
+				masks[i] = c.g.K()
+				c.g.KSHIFTRW(operand.Imm(8), of.lanes[i/2], masks[i])
 			}
 		}
 	}
 	c.eachChunk(lanes512*of.registers*c.format.bytes, func() {
 		for _, sum := range sums {
-			c.VPXORQ(sum, sum, sum)
+			c.g.VPXORQ(sum, sum, sum)
 		}
 	}, func(p gp) {
 		for i := range of.registers {
-			x := c.load512(c.format, p, i, of)
-			c.VMULPS(scale, x, x)
-			low, high := x, c.ZMM()
-			c.VEXTRACTF64X4(operand.Imm(1), x, high.AsY())
-			c.VCVTPS2PD(x.AsY(), low)
-			c.VCVTPS2PD(high.AsY(), high)
-			c.VFMADD231PD(low, low, sums[2*i])
-			c.VFMADD231PD(high, high, sums[2*i+1])
+			x := c.g.load512(c.format, p, i, of)
+			c.g.VMULPS(scale, x, x)
+			low, high := x, c.g.ZMM()
+			c.g.VEXTRACTF64X4(operand.Imm(1), x, high.AsY())
+			c.g.VCVTPS2PD(x.AsY(), low)
+			c.g.VCVTPS2PD(high.AsY(), high)
+			c.g.VFMADD231PD(low, low, sums[2*i])
+			c.g.VFMADD231PD(high, high, sums[2*i+1])
 		}
 	}, func() {
 		for i, sum := range sums {
 			if of.whole() {
-				c.VADDPD(at(c.totals, 64*i), sum, sum)
-				c.VMOVUPD(sum, at(c.totals, 64*i))
+				c.g.VADDPD(at(c.totals, 64*i), sum, sum)
+				c.g.VMOVUPD(sum, at(c.totals, 64*i))
 			} else {
-				total := c.ZMM()
-				c.VMOVUPD_Z(at(c.totals, 64*i), masks[i], total)
-				c.VADDPD(total, sum, sum)
-				c.VMOVUPD(sum, masks[i], at(c.totals, 64*i))
+				total := c.g.ZMM()
+				c.g.VMOVUPD_Z(at(c.totals, 64*i), masks[i], total)
+				c.g.VADDPD(total, sum, sum)
+				c.g.VMOVUPD(sum, masks[i], at(c.totals, 64*i))
 			}
 		}
 	})

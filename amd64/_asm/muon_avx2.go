@@ -70,12 +70,12 @@ func eachMuon(suffix string, direction func(name, signature string, momentum, gr
 
 // muon holds the scalars of the step.
 type muon struct {
-	*generator
+	g       *generator
 	scalars [muonScalars]vec
 }
 
 func (g *generator) muon(scalars ...int) muon {
-	m, s := muon{generator: g}, g.number("s")
+	m, s := muon{g: g}, g.number("s")
 	for _, i := range scalars {
 		m.scalars[i] = g.YMM()
 		g.VBROADCASTSS(at(s, 4*i), m.scalars[i])
@@ -85,16 +85,16 @@ func (g *generator) muon(scalars ...int) muon {
 
 // momentum scales g and makes the old momentum m the new one.
 func (m muon) momentum(old, g vec) {
-	m.VMULPS(m.scalars[muonGradScale], g, g)
+	m.g.VMULPS(m.scalars[muonGradScale], g, g)
 	m.sum(muonOldMomentum, old, muonNewGradient, g, old)
 }
 
 // sum sets to to x and y each times a scalar, added. It may be x or y.
 func (m muon) sum(i int, x vec, j int, y, to vec) {
-	t := m.YMM()
-	m.VMULPS(m.scalars[j], y, t)
-	m.VMULPS(m.scalars[i], x, to)
-	m.VADDPS(t, to, to)
+	t := m.g.YMM()
+	m.g.VMULPS(m.scalars[j], y, t)
+	m.g.VMULPS(m.scalars[i], x, to)
+	m.g.VADDPS(t, to, to)
 }
 
 func muonAVX2(g *generator) {

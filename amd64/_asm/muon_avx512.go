@@ -2,12 +2,12 @@ package main
 
 // muon512 holds the scalars of the step.
 type muon512 struct {
-	*generator
+	g       *generator
 	scalars [muonScalars]vec
 }
 
 func (g *generator) muon512(scalars ...int) muon512 {
-	m, s := muon512{generator: g}, g.number("s")
+	m, s := muon512{g: g}, g.number("s")
 	for _, i := range scalars {
 		m.scalars[i] = g.ZMM()
 		g.VBROADCASTSS(at(s, 4*i), m.scalars[i])
@@ -17,16 +17,16 @@ func (g *generator) muon512(scalars ...int) muon512 {
 
 // momentum scales g and makes the old momentum m the new one.
 func (m muon512) momentum(old, g vec) {
-	m.VMULPS(m.scalars[muonGradScale], g, g)
+	m.g.VMULPS(m.scalars[muonGradScale], g, g)
 	m.sum(muonOldMomentum, old, muonNewGradient, g, old)
 }
 
 // sum sets to to x and y each times a scalar, added. It may be x or y.
 func (m muon512) sum(i int, x vec, j int, y, to vec) {
-	t := m.ZMM()
-	m.VMULPS(m.scalars[j], y, t)
-	m.VMULPS(m.scalars[i], x, to)
-	m.VADDPS(t, to, to)
+	t := m.g.ZMM()
+	m.g.VMULPS(m.scalars[j], y, t)
+	m.g.VMULPS(m.scalars[i], x, to)
+	m.g.VADDPS(t, to, to)
 }
 
 func muonAVX512(g *generator) {

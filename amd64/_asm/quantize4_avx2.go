@@ -4,7 +4,7 @@ import "github.com/mmcloughlin/avo/operand"
 
 // searcher finds 4-bit codes by a binary search in 15 thresholds, four comparisons deep.
 type searcher struct {
-	*generator
+	g      *generator
 	middle vec    // the threshold of the first comparison
 	levels [3]vec // those of the next, at minus the comparisons' outcome so far
 	scale  vec
@@ -13,7 +13,7 @@ type searcher struct {
 }
 
 func (g *generator) searcher(thresholds, codes gp, highFirst mem) searcher {
-	s := searcher{generator: g, middle: g.YMM(), scale: g.YMM(), codes: g.YMM(), pairs: g.YMM()}
+	s := searcher{g: g, middle: g.YMM(), scale: g.YMM(), codes: g.YMM(), pairs: g.YMM()}
 	g.VBROADCASTSS(at(thresholds, 4*7), s.middle)
 	lanes := g.AllocLocal(32)
 	for level := range s.levels {
@@ -38,15 +38,15 @@ func (g *generator) searcher(thresholds, codes gp, highFirst mem) searcher {
 
 // search gives minus the index of each x.
 func (s searcher) search(x vec) vec {
-	index := s.YMM()
-	s.VDIVPS(s.scale, x, x)
-	s.VCMPPS(operand.Imm(0x1e), s.middle, x, index) // above
+	index := s.g.YMM()
+	s.g.VDIVPS(s.scale, x, x)
+	s.g.VCMPPS(operand.Imm(0x1e), s.middle, x, index) // above
 	for _, level := range s.levels {
-		above := s.YMM()
-		s.VPERMPS(level, index, above)
-		s.VCMPPS(operand.Imm(0x1e), above, x, above)
-		s.VPADDD(index, index, index)
-		s.VPADDD(above, index, index)
+		above := s.g.YMM()
+		s.g.VPERMPS(level, index, above)
+		s.g.VCMPPS(operand.Imm(0x1e), above, x, above)
+		s.g.VPADDD(index, index, index)
+		s.g.VPADDD(above, index, index)
 	}
 	return index
 }
@@ -54,61 +54,61 @@ func (s searcher) search(x vec) vec {
 // encode codes n numbers, the last of which get spare in the unused half of a byte, and
 // moves all three.
 func (s searcher) encode(codes, x, n gp, spare mem) {
-	s.loop(n, 32, func() {
+	s.g.loop(n, 32, func() {
 		var halves [2]vec
 		for i := range halves {
-			a, b := s.search(s.loadFloats(x, 64*i, 8)), s.search(s.loadFloats(x, 64*i+32, 8))
-			s.VPACKSSDW(b, a, a)
+			a, b := s.search(s.g.loadFloats(x, 64*i, 8)), s.search(s.g.loadFloats(x, 64*i+32, 8))
+			s.g.VPACKSSDW(b, a, a)
 			halves[i] = a
 		}
 		y := halves[0]
-		s.VPACKSSWB(halves[1], y, y)
-		s.VPERMD(y, s.wide("order", 0, 4, 1, 5, 2, 6, 3, 7), y)
-		s.VPABSB(y, y)
-		s.VPSHUFB(y, s.codes, y)
-		s.VPMADDUBSW(s.pairs, y, y)
-		s.VPACKUSWB(y, y, y)
-		s.VPERMQ(operand.Imm(0x08), y, y)
-		s.VMOVDQU(y.AsX(), at(codes, 0))
-		s.advance(x, 128)
-		s.advance(codes, 16)
+		s.g.VPACKSSWB(halves[1], y, y)
+		s.g.VPERMD(y, s.g.wide("order", 0, 4, 1, 5, 2, 6, 3, 7), y)
+		s.g.VPABSB(y, y)
+		s.g.VPSHUFB(y, s.codes, y)
+		s.g.VPMADDUBSW(s.pairs, y, y)
+		s.g.VPACKUSWB(y, y, y)
+		s.g.VPERMQ(operand.Imm(0x08), y, y)
+		s.g.VMOVDQU(y.AsX(), at(codes, 0))
+		s.g.advance(x, 128)
+		s.g.advance(codes, 16)
 	})
 	packed := func(x, kept vec) gp {
-		y, high, bytes := s.search(x), s.XMM(), s.GP32()
+		y, high, bytes := s.search(x), s.g.XMM(), s.g.GP32()
 		for _, z := range []vec{y, kept} {
 			if z != nil {
-				s.VEXTRACTI128(operand.Imm(1), z, high)
-				s.VPACKSSDW(high, z.AsX(), z.AsX())
-				s.VPACKSSWB(z.AsX(), z.AsX(), z.AsX())
+				s.g.VEXTRACTI128(operand.Imm(1), z, high)
+				s.g.VPACKSSDW(high, z.AsX(), z.AsX())
+				s.g.VPACKSSWB(z.AsX(), z.AsX(), z.AsX())
 			}
 		}
-		s.VPABSB(y.AsX(), y.AsX())
-		s.VPSHUFB(y.AsX(), s.codes.AsX(), y.AsX())
+		s.g.VPABSB(y.AsX(), y.AsX())
+		s.g.VPSHUFB(y.AsX(), s.codes.AsX(), y.AsX())
 		if kept != nil {
-			s.VPBROADCASTB(spare, high)
-			s.VPBLENDVB(kept.AsX(), y.AsX(), high, y.AsX())
+			s.g.VPBROADCASTB(spare, high)
+			s.g.VPBLENDVB(kept.AsX(), y.AsX(), high, y.AsX())
 		}
-		s.VPMADDUBSW(s.pairs.AsX(), y.AsX(), y.AsX())
-		s.VPACKUSWB(y.AsX(), y.AsX(), y.AsX())
-		s.VMOVD(y.AsX(), bytes)
+		s.g.VPMADDUBSW(s.pairs.AsX(), y.AsX(), y.AsX())
+		s.g.VPACKUSWB(y.AsX(), y.AsX(), y.AsX())
+		s.g.VMOVD(y.AsX(), bytes)
 		return bytes
 	}
-	s.loop(n, 8, func() {
-		s.MOVL(packed(s.loadFloats(x, 0, 8), nil), at(codes, 0))
-		s.advance(x, 32)
-		s.advance(codes, 4)
+	s.g.loop(n, 8, func() {
+		s.g.MOVL(packed(s.g.loadFloats(x, 0, 8), nil), at(codes, 0))
+		s.g.advance(x, 32)
+		s.g.advance(codes, 4)
 	})
-	s.upToSeven(n, func(kept vec) {
-		y := s.YMM()
-		s.VMASKMOVPS(at(x, 0), kept, y)
+	s.g.upToSeven(n, func(kept vec) {
+		y := s.g.YMM()
+		s.g.VMASKMOVPS(at(x, 0), kept, y)
 		bytes := packed(y, kept)
-		s.LEAQ(mem{Base: x, Index: n, Scale: 4}, x)
-		s.INCQ(n)
-		s.SHRQ(operand.Imm(1), n)
-		s.loop(n, 1, func() {
-			s.MOVB(bytes.As8(), at(codes, 0))
-			s.SHRL(operand.Imm(8), bytes)
-			s.advance(codes, 1)
+		s.g.LEAQ(mem{Base: x, Index: n, Scale: 4}, x)
+		s.g.INCQ(n)
+		s.g.SHRQ(operand.Imm(1), n)
+		s.g.loop(n, 1, func() {
+			s.g.MOVB(bytes.As8(), at(codes, 0))
+			s.g.SHRL(operand.Imm(8), bytes)
+			s.g.advance(codes, 1)
 		})
 	})
 }
@@ -224,7 +224,7 @@ even, or not shorter than dst. A call of 300,000 elements takes about 100 µs.
 
 // decoder4 looks 4-bit codes up in a table of 16.
 type decoder4 struct {
-	*generator
+	g                 *generator
 	low, high, shifts vec
 }
 
@@ -242,12 +242,12 @@ func (g *generator) decoder4(table gp, highFirst mem) decoder4 {
 
 // decode gives the values of the 8 codes that every lane holds.
 func (d decoder4) decode(y vec) vec {
-	low, high := d.YMM(), d.YMM()
-	d.VPSRLVD(d.shifts, y, y)
-	d.VPERMPS(d.low, y, low)
-	d.VPERMPS(d.high, y, high)
-	d.VPSLLD(operand.Imm(28), y, y)
-	d.VBLENDVPS(y, high, low, low)
+	low, high := d.g.YMM(), d.g.YMM()
+	d.g.VPSRLVD(d.shifts, y, y)
+	d.g.VPERMPS(d.low, y, low)
+	d.g.VPERMPS(d.high, y, high)
+	d.g.VPSLLD(operand.Imm(28), y, y)
+	d.g.VBLENDVPS(y, high, low, low)
 	return low
 }
 

@@ -17,7 +17,7 @@ import (
 // scales of leastScale and more. In blocks of a smaller scale all is multiplied by a power
 // of two.
 type nibbles512 struct {
-	*generator
+	g                  *generator
 	scale              vec
 	prepare            func()          // makes the bounds of a block from its scale
 	search             func(x vec) vec // gives the index of each x
@@ -30,7 +30,7 @@ const leastScale = 0x1p-60
 
 func (g *generator) nibbles512(codes gp) *nibbles512 {
 	s := &nibbles512{
-		generator: g, scale: g.ZMM(), codes: g.ZMM(),
+		g: g, scale: g.ZMM(), codes: g.ZMM(),
 		turn: g.turnedBytes(), order: g.ZMM(), swap: g.ZMM(), beside: &[]func(){},
 	}
 	g.VBROADCASTI32X4(at(codes, 0), s.codes)
@@ -55,14 +55,14 @@ func (g *generator) halfSteps(thresholds vec) vec {
 
 // bound makes bounds of thresholds.
 func (s *nibbles512) bound(thresholds, halfSteps, bounds vec) {
-	s.VMULPS(s.scale, halfSteps, bounds)
-	s.VFMADD231PS_RD_SAE(s.scale, thresholds, bounds)
+	s.g.VMULPS(s.scale, halfSteps, bounds)
+	s.g.VFMADD231PS_RD_SAE(s.scale, thresholds, bounds)
 }
 
 // above is where x is above a bound.
 func (s *nibbles512) above(x, bound vec) mask {
-	k := s.K()
-	s.VCMPPS(operand.Imm(0x1e), bound, x, k)
+	k := s.g.K()
+	s.g.VCMPPS(operand.Imm(0x1e), bound, x, k)
 	return k
 }
 
@@ -140,88 +140,88 @@ func (s *nibbles512) pack(x [4]vec) vec {
 	for i := range index {
 		index[i] = s.search(x[i])
 		if i > 0 {
-			s.VPSLLD(operand.Imm(uint64(8*i)), index[i], index[i])
+			s.g.VPSLLD(operand.Imm(uint64(8*i)), index[i], index[i])
 		}
 	}
 	y := index[0]
-	s.VPTERNLOGD(operand.U8(0xfe), index[2], index[1], y) // any of the three
-	s.VPORD(index[3], y, y)
-	s.VPSHUFB(y, s.codes, y)
+	s.g.VPTERNLOGD(operand.U8(0xfe), index[2], index[1], y) // any of the three
+	s.g.VPORD(index[3], y, y)
+	s.g.VPSHUFB(y, s.codes, y)
 	return y
 }
 
 // pairs joins the codes of neighbours, which pack leaves in neighbouring lanes, and gives
 // them in order.
 func (s *nibbles512) pairs(y vec) vec {
-	shifted := s.ZMM()
-	s.VPRORVQ(s.swap, y, y)
-	s.VPSRLQ(operand.Imm(28), y, shifted)
-	s.VPORQ(shifted, y, y)
-	s.VPMOVQD(y, y.AsY())
-	s.VPSHUFB(s.turn, y, y)
-	s.VPERMD(y, s.order, y)
+	shifted := s.g.ZMM()
+	s.g.VPRORVQ(s.swap, y, y)
+	s.g.VPSRLQ(operand.Imm(28), y, shifted)
+	s.g.VPORQ(shifted, y, y)
+	s.g.VPMOVQD(y, y.AsY())
+	s.g.VPSHUFB(s.turn, y, y)
+	s.g.VPERMD(y, s.order, y)
 	return y
 }
 
 // encode codes n numbers of a block whose scale is known, and moves all three. The unused
 // half of a last byte gets the argument zero.
 func (s *nibbles512) encode(codes, x, n gp) {
-	small, done := s.label("small"), s.label("done")
-	bits := s.GP32()
-	s.VMOVD(s.scale.AsX(), bits)
-	s.CMPL(bits, operand.U32(math.Float32bits(leastScale)))
-	s.JB(operand.LabelRef(small))
+	small, done := s.g.label("small"), s.g.label("done")
+	bits := s.g.GP32()
+	s.g.VMOVD(s.scale.AsX(), bits)
+	s.g.CMPL(bits, operand.U32(math.Float32bits(leastScale)))
+	s.g.JB(operand.LabelRef(small))
 	s.prepare()
 	s.groups(codes, x, n, func(vec) {})
-	s.Label(done)
+	s.g.Label(done)
 	*s.beside = append(*s.beside, func() {
-		s.Label(small) // nothing is rounded
-		larger := s.data("word", math.Float32bits(0x1p89))
-		s.VMULPS_BCST(larger, s.scale, s.scale)
+		s.g.Label(small) // nothing is rounded
+		larger := s.g.data("word", math.Float32bits(0x1p89))
+		s.g.VMULPS_BCST(larger, s.scale, s.scale)
 		s.prepare()
-		s.groups(codes, x, n, func(z vec) { s.VMULPS_BCST(larger, z, z) })
-		s.JMP(operand.LabelRef(done))
+		s.groups(codes, x, n, func(z vec) { s.g.VMULPS_BCST(larger, z, z) })
+		s.g.JMP(operand.LabelRef(done))
 	})
 }
 
 func (s *nibbles512) groups(codes, x, n gp, adjust func(vec)) {
-	s.loop(n, 64, func() {
+	s.g.loop(n, 64, func() {
 		var z [4]vec
 		for i := range z {
-			z[i] = s.ZMM()
-			s.VMOVUPS(at(x, 64*i), z[i])
+			z[i] = s.g.ZMM()
+			s.g.VMOVUPS(at(x, 64*i), z[i])
 			adjust(z[i])
 		}
-		s.VMOVDQU64(s.pairs(s.pack(z)).AsY(), at(codes, 0))
-		s.advance(x, 256)
-		s.advance(codes, 32)
+		s.g.VMOVDQU64(s.pairs(s.pack(z)).AsY(), at(codes, 0))
+		s.g.advance(x, 256)
+		s.g.advance(codes, 32)
 	})
-	none := s.label("none")
-	s.TESTQ(n, n)
-	s.JZ(operand.LabelRef(none))
-	lanes := s.GP64()
-	s.MOVQ(operand.I64(-1), lanes)
-	s.BZHIQ(n, lanes, lanes)
+	none := s.g.label("none")
+	s.g.TESTQ(n, n)
+	s.g.JZ(operand.LabelRef(none))
+	lanes := s.g.GP64()
+	s.g.MOVQ(operand.I64(-1), lanes)
+	s.g.BZHIQ(n, lanes, lanes)
 	var z [4]vec
 	for i := range z {
-		k := s.K()
-		s.KMOVW(lanes.As32(), k)
-		s.SHRQ(operand.Imm(lanes512), lanes)
-		z[i] = s.ZMM()
-		s.VMOVUPS_Z(at(x, 64*i), k, z[i])
+		k := s.g.K()
+		s.g.KMOVW(lanes.As32(), k)
+		s.g.SHRQ(operand.Imm(lanes512), lanes)
+		z[i] = s.g.ZMM()
+		s.g.VMOVUPS_Z(at(x, 64*i), k, z[i])
 		adjust(z[i])
 	}
 	y := s.pairs(s.pack(z))
-	bytes := s.GP64()
-	s.LEAQ(mem{Base: n, Disp: 1}, bytes)
-	s.SHRQ(operand.Imm(1), bytes)
-	s.VMOVDQU8(y, s.first(bytes), at(codes, 0))
-	s.ADDQ(bytes, codes)
-	s.LEAQ(mem{Base: x, Index: n, Scale: 4}, x)
-	s.TESTL(operand.U32(1), n.As32())
-	s.JZ(operand.LabelRef(none))
-	s.fillSpare(codes)
-	s.Label(none)
+	bytes := s.g.GP64()
+	s.g.LEAQ(mem{Base: n, Disp: 1}, bytes)
+	s.g.SHRQ(operand.Imm(1), bytes)
+	s.g.VMOVDQU8(y, s.g.first(bytes), at(codes, 0))
+	s.g.ADDQ(bytes, codes)
+	s.g.LEAQ(mem{Base: x, Index: n, Scale: 4}, x)
+	s.g.TESTL(operand.U32(1), n.As32())
+	s.g.JZ(operand.LabelRef(none))
+	s.g.fillSpare(codes)
+	s.g.Label(none)
 }
 
 // fillSpare sets the unused half of the byte in front of codes to the argument zero.

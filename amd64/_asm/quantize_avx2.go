@@ -16,7 +16,7 @@ const (
 // A group's cells and low bits go through memory, where they wait while the next group is
 // divided; scalar loads take the entries, which on most processors beats a gather.
 type encoder struct {
-	*generator
+	g                              *generator
 	entries                        gp // of the cell of zero, so that an upper part is an index
 	shift                          vec
 	magnitude, smallest, side, low vec
@@ -29,7 +29,7 @@ const groupBytes = 256
 // encoder prepares for the cells, with room for two groups.
 func (g *generator) encoder(cells gp, groups mem) encoder {
 	e := encoder{
-		generator: g, entries: g.GP64(), shift: g.XMM(),
+		g: g, entries: g.GP64(), shift: g.XMM(),
 		magnitude: g.broadcast(0x7fffffff), smallest: g.YMM(), side: g.YMM(), low: g.YMM(), scale: g.YMM(),
 		waiting: g.GP64(), next: g.GP64(),
 	}
@@ -55,45 +55,45 @@ func (g *generator) encoder(cells gp, groups mem) encoder {
 
 // divide gives x divided by the scale its index and low part.
 func (e encoder) divide(x vec) (index, low vec) {
-	sign, size := e.YMM(), e.YMM()
-	low, index = e.YMM(), e.YMM()
-	e.VDIVPS(e.scale, x, x)
-	e.VPSRAD(operand.Imm(31), x, sign)
-	e.VPAND(e.magnitude, x, size)
-	e.VPMAXSD(e.smallest, size, size)
-	e.VPXOR(sign, size, low)
-	e.VPAND(e.low, low, low)
-	e.VPAND(e.side, sign, sign)
-	e.VPSRLD(e.shift, size, index)
-	e.VPADDD(sign, index, index)
+	sign, size := e.g.YMM(), e.g.YMM()
+	low, index = e.g.YMM(), e.g.YMM()
+	e.g.VDIVPS(e.scale, x, x)
+	e.g.VPSRAD(operand.Imm(31), x, sign)
+	e.g.VPAND(e.magnitude, x, size)
+	e.g.VPMAXSD(e.smallest, size, size)
+	e.g.VPXOR(sign, size, low)
+	e.g.VPAND(e.low, low, low)
+	e.g.VPAND(e.side, sign, sign)
+	e.g.VPSRLD(e.shift, size, index)
+	e.g.VPADDD(sign, index, index)
 	return index, low
 }
 
 // divideGroup leaves the group at x in e.next.
 func (e encoder) divideGroup(x gp) {
 	for i := 0; i < 128; i += 32 {
-		index, low := e.divide(e.loadFloats(x, i, 8))
-		e.VMOVDQU(index, at(e.next, i))
-		e.VMOVDQU(low, at(e.next, 128+i))
+		index, low := e.divide(e.g.loadFloats(x, i, 8))
+		e.g.VMOVDQU(index, at(e.next, i))
+		e.g.VMOVDQU(low, at(e.next, 128+i))
 	}
 }
 
 // lookup gives the codes of 8 numbers of the waiting group.
 func (e encoder) lookup(offset int) vec {
 	var second gp
-	codes := e.gather(func(i int) mem {
+	codes := e.g.gather(func(i int) mem {
 		if i%2 == 0 {
-			second = e.GP64()
-			first := e.GP64()
-			e.MOVQ(at(e.waiting, offset+4*i), second)
-			e.MOVL(second.As32(), first.As32())
-			e.SHRQ(operand.Imm(32), second)
+			second = e.g.GP64()
+			first := e.g.GP64()
+			e.g.MOVQ(at(e.waiting, offset+4*i), second)
+			e.g.MOVL(second.As32(), first.As32())
+			e.g.SHRQ(operand.Imm(32), second)
 			return mem{Base: e.entries, Index: first, Scale: 4}
 		}
 		return mem{Base: e.entries, Index: second, Scale: 4}
 	})
-	e.VPADDD(at(e.waiting, 128+offset), codes, codes)
-	e.VPSRLD(e.shift, codes, codes)
+	e.g.VPADDD(at(e.waiting, 128+offset), codes, codes)
+	e.g.VPSRLD(e.shift, codes, codes)
 	return codes
 }
 
@@ -102,42 +102,42 @@ func (e encoder) storeGroup(codes gp) {
 	var pairs [2]vec
 	for i := range pairs {
 		a, b := e.lookup(64*i), e.lookup(64*i+32)
-		e.VPACKUSDW(b, a, a)
+		e.g.VPACKUSDW(b, a, a)
 		pairs[i] = a
 	}
-	e.VPACKUSWB(pairs[1], pairs[0], pairs[0])
-	e.VPERMD(pairs[0], e.wide("order", 0, 4, 1, 5, 2, 6, 3, 7), pairs[0])
-	e.VMOVDQU(pairs[0], at(codes, 0))
+	e.g.VPACKUSWB(pairs[1], pairs[0], pairs[0])
+	e.g.VPERMD(pairs[0], e.g.wide("order", 0, 4, 1, 5, 2, 6, 3, 7), pairs[0])
+	e.g.VMOVDQU(pairs[0], at(codes, 0))
 }
 
 // encode codes n numbers, and moves all three.
 func (e encoder) encode(codes, x, n gp) {
-	tail := e.label("tail")
-	e.CMPQ(n, operand.Imm(32))
-	e.JB(operand.LabelRef(tail))
+	tail := e.g.label("tail")
+	e.g.CMPQ(n, operand.Imm(32))
+	e.g.JB(operand.LabelRef(tail))
 	e.divideGroup(x)
-	e.SUBQ(operand.Imm(32), n)
-	e.advance(x, 128)
-	e.loop(n, 32, func() {
-		e.XCHGQ(e.waiting, e.next)
+	e.g.SUBQ(operand.Imm(32), n)
+	e.g.advance(x, 128)
+	e.g.loop(n, 32, func() {
+		e.g.XCHGQ(e.waiting, e.next)
 		e.divideGroup(x)
 		e.storeGroup(codes)
-		e.advance(x, 128)
-		e.advance(codes, 32)
+		e.g.advance(x, 128)
+		e.g.advance(codes, 32)
 	})
-	e.XCHGQ(e.waiting, e.next)
+	e.g.XCHGQ(e.waiting, e.next)
 	e.storeGroup(codes)
-	e.advance(codes, 32)
-	e.Label(tail)
-	e.loop(n, 1, func() {
-		index, low := e.divide(e.loadFloats(x, 0, 1))
-		cell := e.GP64()
-		e.VMOVD(index.AsX(), cell.As32())
-		e.VPADDD(mem{Base: e.entries, Index: cell, Scale: 4}, low.AsX(), low.AsX())
-		e.VPSRLD(e.shift, low.AsX(), low.AsX())
-		e.VPEXTRB(operand.Imm(0), low.AsX(), at(codes, 0))
-		e.advance(x, 4)
-		e.advance(codes, 1)
+	e.g.advance(codes, 32)
+	e.g.Label(tail)
+	e.g.loop(n, 1, func() {
+		index, low := e.divide(e.g.loadFloats(x, 0, 1))
+		cell := e.g.GP64()
+		e.g.VMOVD(index.AsX(), cell.As32())
+		e.g.VPADDD(mem{Base: e.entries, Index: cell, Scale: 4}, low.AsX(), low.AsX())
+		e.g.VPSRLD(e.shift, low.AsX(), low.AsX())
+		e.g.VPEXTRB(operand.Imm(0), low.AsX(), at(codes, 0))
+		e.g.advance(x, 4)
+		e.g.advance(codes, 1)
 	})
 }
 
@@ -200,14 +200,14 @@ elements takes about 100 µs.
 // encodeBlock codes n numbers whose largest magnitude is known, stores their scale, and
 // moves codes, x and n.
 func (e encoder) encodeBlock(codes, x, n, scales gp, largest vec, divisor, cells mem, poisoned func()) {
-	e.scaleBlock(largest, e.scale, scales, divisor, poisoned, func() {
+	e.g.scaleBlock(largest, e.scale, scales, divisor, poisoned, func() {
 		e.encode(codes, x, n)
 	}, func() {
-		zero := e.GP64()
-		e.MOVQ(cells, zero)
-		e.MOVL(at(zero, 4*cellZero), zero.As32())
-		e.LEAQ(mem{Base: x, Index: n, Scale: 4}, x)
-		e.fill(codes, n, zero)
+		zero := e.g.GP64()
+		e.g.MOVQ(cells, zero)
+		e.g.MOVL(at(zero, 4*cellZero), zero.As32())
+		e.g.LEAQ(mem{Base: x, Index: n, Scale: 4}, x)
+		e.g.fill(codes, n, zero)
 	})
 }
 

@@ -11,7 +11,7 @@ const prefetched = 16 << 10
 
 // decadeEncoder512 finds codes of a dynamic 8-bit map by arithmetic, 64 at a time.
 type decadeEncoder512 struct {
-	*generator
+	g *generator
 	decades
 	thresholds                     gp
 	least, factor, offset, steeper vec
@@ -29,7 +29,7 @@ func (g *generator) decadeEncoder512(signed bool, thresholds gp) decadeEncoder51
 	d := newDecades(signed)
 	bits := math.Float32bits
 	e := decadeEncoder512{
-		generator: g, decades: d, thresholds: thresholds,
+		g: g, decades: d, thresholds: thresholds,
 		least: g.broadcast512(bits(d.least * decadeScale)), factor: g.broadcast512(bits(indexFactor)),
 		offset: g.broadcast512(bits(indexOffset)), steeper: g.broadcast512(bits(steeper)),
 		slopes: g.decadeTable("slopes", d.slopes), offsets: g.decadeTable("offsets", d.offsets), corrections: g.decadeTable("corrections", d.corrections),
@@ -65,9 +65,9 @@ func (g *generator) selected(bits uint64) mask {
 // multiply leaves what makes an index of a number in e.multiplier. The scale is at least
 // smallestDecadeScale.
 func (e decadeEncoder512) multiply() {
-	e.VBROADCASTSS(e.data("word", math.Float32bits(decadeScale)), e.multiplier)
-	e.VDIVSS(e.scale.AsX(), e.multiplier.AsX(), e.multiplier.AsX())
-	e.VBROADCASTSS(e.multiplier.AsX(), e.multiplier)
+	e.g.VBROADCASTSS(e.g.data("word", math.Float32bits(decadeScale)), e.multiplier)
+	e.g.VDIVSS(e.scale.AsX(), e.multiplier.AsX(), e.multiplier.AsX())
+	e.g.VBROADCASTSS(e.multiplier.AsX(), e.multiplier)
 }
 
 // near is how many fractions, in 16 bits, are near a threshold.
@@ -75,23 +75,23 @@ func (d decades) near() uint32 { return 2 * decadeError << (16 - d.fraction) }
 
 // estimate gives the fixed-point codes of x's magnitudes.
 func (e decadeEncoder512) estimate(x vec) vec {
-	p, decade, slope, t, begin := e.ZMM(), e.ZMM(), e.ZMM(), e.ZMM(), e.ZMM()
-	e.VMULPS(e.multiplier, x, p)
+	p, decade, slope, t, begin := e.g.ZMM(), e.g.ZMM(), e.g.ZMM(), e.g.ZMM(), e.g.ZMM()
+	e.g.VMULPS(e.multiplier, x, p)
 	if e.signed {
-		e.VRANGEPS(operand.Imm(0xb), e.least, p, p) // the larger magnitude, made positive
+		e.g.VRANGEPS(operand.Imm(0xb), e.least, p, p) // the larger magnitude, made positive
 	} else {
-		e.VMAXPS(e.least, p, p)
+		e.g.VMAXPS(e.least, p, p)
 	}
-	e.VCVTDQ2PS(p, decade)
-	e.VFMADD213PS(e.offset, e.factor, decade)
-	e.VPERMPS(e.slopes, decade, slope)
-	e.VPERMPS(e.offsets, decade, t)
-	e.VPERMPS(e.corrections, decade, begin)
-	e.VFMADD231PS(slope, p, t)
-	e.VFMADD231PS(e.steeper, t, begin)
-	e.VMINPS(begin, t, t)
+	e.g.VCVTDQ2PS(p, decade)
+	e.g.VFMADD213PS(e.offset, e.factor, decade)
+	e.g.VPERMPS(e.slopes, decade, slope)
+	e.g.VPERMPS(e.offsets, decade, t)
+	e.g.VPERMPS(e.corrections, decade, begin)
+	e.g.VFMADD231PS(slope, p, t)
+	e.g.VFMADD231PS(e.steeper, t, begin)
+	e.g.VMINPS(begin, t, t)
 	if e.fraction == 15 {
-		e.VPADDD(t, t, t)
+		e.g.VPADDD(t, t, t)
 	}
 	return t
 }
@@ -102,58 +102,58 @@ func (e decadeEncoder512) codes(x [4]vec) vec {
 	for i := range t {
 		t[i] = e.estimate(x[i])
 	}
-	least, other, near := e.ZMM(), e.ZMM(), e.K()
-	e.VPMINUW(t[1], t[0], least)
-	e.VPMINUW(t[3], t[2], other)
-	e.VPMINUW(other, least, least)
-	e.VPCMPUW(operand.Imm(1), e.window, least, e.evenWords, near) // below
-	e.KORTESTD(near, near)
-	compare, compared := e.label("compare"), e.label("compared")
-	e.JNZ(operand.LabelRef(compare))
-	e.Label(compared)
+	least, other, near := e.g.ZMM(), e.g.ZMM(), e.g.K()
+	e.g.VPMINUW(t[1], t[0], least)
+	e.g.VPMINUW(t[3], t[2], other)
+	e.g.VPMINUW(other, least, least)
+	e.g.VPCMPUW(operand.Imm(1), e.window, least, e.evenWords, near) // below
+	e.g.KORTESTD(near, near)
+	compare, compared := e.g.label("compare"), e.g.label("compared")
+	e.g.JNZ(operand.LabelRef(compare))
+	e.g.Label(compared)
 	*e.beside = append(*e.beside, func() {
-		e.Label(compare)
+		e.g.Label(compare)
 		for i := range t {
 			e.compare(x[i], t[i])
 		}
-		e.JMP(operand.LabelRef(compared))
+		e.g.JMP(operand.LabelRef(compared))
 	})
 
-	e.VPSRLD(operand.Imm(16), t[0], t[0])
-	e.VPSRLD(operand.Imm(16), t[2], t[2])
-	e.VMOVDQU16(t[1], e.oddWords, t[0])
-	e.VMOVDQU16(t[3], e.oddWords, t[2])
-	e.VPSLLW(operand.Imm(8), t[2], t[2])
+	e.g.VPSRLD(operand.Imm(16), t[0], t[0])
+	e.g.VPSRLD(operand.Imm(16), t[2], t[2])
+	e.g.VMOVDQU16(t[1], e.oddWords, t[0])
+	e.g.VMOVDQU16(t[3], e.oddWords, t[2])
+	e.g.VPSLLW(operand.Imm(8), t[2], t[2])
 	y := t[0]
-	e.VMOVDQU8(t[2], e.oddBytes, y)
-	e.VPSHUFB(e.shuffle, y, y)
+	e.g.VMOVDQU8(t[2], e.oddBytes, y)
+	e.g.VPSHUFB(e.shuffle, y, y)
 	if e.signed {
 		y = e.signs(x, y)
 	}
-	e.VPERMD(y, e.order, y)
+	e.g.VPERMD(y, e.order, y)
 	return y
 }
 
 // compare finishes the codes that are near a threshold by comparing the quotient with it.
 func (e decadeEncoder512) compare(x, t vec) {
-	low, r, threshold := e.ZMM(), e.ZMM(), e.ZMM()
-	near, gathered, below := e.K(), e.K(), e.K()
-	none := e.label("none")
-	e.VPSLLD(operand.Imm(16), t, low)
-	e.VPCMPUD_BCST(operand.Imm(1), e.data("word", e.near()<<16), low, near) // below
-	e.KORTESTW(near, near)
-	e.JZ(operand.LabelRef(none))
-	e.KMOVW(near, gathered)
+	low, r, threshold := e.g.ZMM(), e.g.ZMM(), e.g.ZMM()
+	near, gathered, below := e.g.K(), e.g.K(), e.g.K()
+	none := e.g.label("none")
+	e.g.VPSLLD(operand.Imm(16), t, low)
+	e.g.VPCMPUD_BCST(operand.Imm(1), e.g.data("word", e.near()<<16), low, near) // below
+	e.g.KORTESTW(near, near)
+	e.g.JZ(operand.LabelRef(none))
+	e.g.KMOVW(near, gathered)
 	code := low
-	e.VPSRLD(operand.Imm(16), t, code)
-	e.VDIVPS(e.scale, x, r)
-	e.VPXORD(threshold, threshold, threshold)
-	e.VGATHERDPS(mem{Base: e.thresholds, Index: code, Scale: 4, Disp: 4 * e.firstThreshold()}, gathered, threshold)
-	e.VPADDD(threshold, threshold, threshold)
-	e.VPROLD(operand.Imm(1), r, r) // the sign last, which decides at the threshold
-	e.VPCMPUD(operand.Imm(5), r, threshold, near, below)
-	e.VPSUBD_BCST(e.data("word", 1<<16), t, below, t)
-	e.Label(none)
+	e.g.VPSRLD(operand.Imm(16), t, code)
+	e.g.VDIVPS(e.scale, x, r)
+	e.g.VPXORD(threshold, threshold, threshold)
+	e.g.VGATHERDPS(mem{Base: e.thresholds, Index: code, Scale: 4, Disp: 4 * e.firstThreshold()}, gathered, threshold)
+	e.g.VPADDD(threshold, threshold, threshold)
+	e.g.VPROLD(operand.Imm(1), r, r) // the sign last, which decides at the threshold
+	e.g.VPCMPUD(operand.Imm(5), r, threshold, near, below)
+	e.g.VPSUBD_BCST(e.g.data("word", 1<<16), t, below, t)
+	e.g.Label(none)
 }
 
 // firstThreshold is the index of code 0's lower threshold, less what is above the code in
@@ -168,33 +168,33 @@ func (e decadeEncoder512) firstThreshold() int {
 
 // signs makes codes of magnitudes' codes and the signs of x; it spoils them.
 func (e decadeEncoder512) signs(x [4]vec, y vec) vec {
-	a, b, codes, negative := e.ZMM(), e.ZMM(), e.ZMM(), e.K()
-	e.VPACKSSDW(x[1], x[0], a)
-	e.VPACKSSDW(x[3], x[2], b)
-	e.VPACKSSWB(b, a, a)
-	e.VPMOVB2M(a, negative)
-	e.VPADDB(y, e.zero, codes)
-	e.VPSUBUSB(y, e.zero, negative, codes)
+	a, b, codes, negative := e.g.ZMM(), e.g.ZMM(), e.g.ZMM(), e.g.K()
+	e.g.VPACKSSDW(x[1], x[0], a)
+	e.g.VPACKSSDW(x[3], x[2], b)
+	e.g.VPACKSSWB(b, a, a)
+	e.g.VPMOVB2M(a, negative)
+	e.g.VPADDB(y, e.zero, codes)
+	e.g.VPSUBUSB(y, e.zero, negative, codes)
 	return codes
 }
 
 // encode codes n numbers of a block whose scale is known, and moves all three.
 func (e decadeEncoder512) encode(codes, x, n gp) {
-	small, done := e.label("small"), e.label("done")
-	bits := e.GP32()
-	e.VMOVD(e.scale.AsX(), bits)
-	e.CMPL(bits, operand.U32(math.Float32bits(smallestDecadeScale)))
-	e.JB(operand.LabelRef(small))
+	small, done := e.g.label("small"), e.g.label("done")
+	bits := e.g.GP32()
+	e.g.VMOVD(e.scale.AsX(), bits)
+	e.g.CMPL(bits, operand.U32(math.Float32bits(smallestDecadeScale)))
+	e.g.JB(operand.LabelRef(small))
 	e.multiply()
 	e.groups(codes, x, n, func(z vec) {})
-	e.Label(done)
+	e.g.Label(done)
 	*e.beside = append(*e.beside, func() {
-		e.Label(small) // both are multiplied by a power of two, and neither is rounded
-		larger := e.data("word", math.Float32bits(1/smallestDecadeScale))
-		e.VMULPS_BCST(larger, e.scale, e.scale)
+		e.g.Label(small) // both are multiplied by a power of two, and neither is rounded
+		larger := e.g.data("word", math.Float32bits(1/smallestDecadeScale))
+		e.g.VMULPS_BCST(larger, e.scale, e.scale)
 		e.multiply()
-		e.groups(codes, x, n, func(z vec) { e.VMULPS_BCST(larger, z, z) })
-		e.JMP(operand.LabelRef(done))
+		e.groups(codes, x, n, func(z vec) { e.g.VMULPS_BCST(larger, z, z) })
+		e.g.JMP(operand.LabelRef(done))
 	})
 }
 
@@ -202,54 +202,54 @@ const smallestDecadeScale = 0x1p-100
 
 // groups codes n numbers, prepared, and moves codes, x and n.
 func (e decadeEncoder512) groups(codes, x, n gp, prepare func(vec)) {
-	e.loop(n, 64, func() {
+	e.g.loop(n, 64, func() {
 		var z [4]vec
 		for i := range z {
-			z[i] = e.ZMM()
-			e.VMOVUPS(at(x, 64*i), z[i])
+			z[i] = e.g.ZMM()
+			e.g.VMOVUPS(at(x, 64*i), z[i])
 			prepare(z[i])
 		}
 		y := e.codes(z)
 		if e.streamed.Base == nil {
-			e.VMOVDQU64(y, at(codes, 0))
-			e.advance(x, 256)
-			e.advance(codes, 64)
+			e.g.VMOVDQU64(y, at(codes, 0))
+			e.g.advance(x, 256)
+			e.g.advance(codes, 64)
 			return
 		}
-		past, stored := e.label("past"), e.label("stored")
-		e.CMPB(e.streamed, operand.U8(0))
-		e.JNE(operand.LabelRef(past))
-		e.VMOVDQU64(y, at(codes, 0))
-		e.Label(stored)
+		past, stored := e.g.label("past"), e.g.label("stored")
+		e.g.CMPB(e.streamed, operand.U8(0))
+		e.g.JNE(operand.LabelRef(past))
+		e.g.VMOVDQU64(y, at(codes, 0))
+		e.g.Label(stored)
 		*e.beside = append(*e.beside, func() {
-			e.Label(past)
-			e.VMOVNTDQ(y, at(codes, 0))
-			e.JMP(operand.LabelRef(stored))
+			e.g.Label(past)
+			e.g.VMOVNTDQ(y, at(codes, 0))
+			e.g.JMP(operand.LabelRef(stored))
 		})
-		e.advance(x, 256)
-		e.advance(codes, 64)
+		e.g.advance(x, 256)
+		e.g.advance(codes, 64)
 	})
-	none := operand.LabelRef(e.label("none"))
-	e.TESTQ(n, n)
-	e.JZ(none)
-	lanes := e.GP64()
-	e.MOVQ(operand.I64(-1), lanes)
-	e.BZHIQ(n, lanes, lanes)
+	none := operand.LabelRef(e.g.label("none"))
+	e.g.TESTQ(n, n)
+	e.g.JZ(none)
+	lanes := e.g.GP64()
+	e.g.MOVQ(operand.I64(-1), lanes)
+	e.g.BZHIQ(n, lanes, lanes)
 	var z [4]vec
 	for i := range z {
-		k := e.K()
-		e.KMOVW(lanes.As32(), k)
-		e.SHRQ(operand.Imm(lanes512), lanes)
-		z[i] = e.ZMM()
-		e.VMOVUPS_Z(at(x, 64*i), k, z[i])
+		k := e.g.K()
+		e.g.KMOVW(lanes.As32(), k)
+		e.g.SHRQ(operand.Imm(lanes512), lanes)
+		z[i] = e.g.ZMM()
+		e.g.VMOVUPS_Z(at(x, 64*i), k, z[i])
 		prepare(z[i])
 	}
 	y := e.codes(z)
-	e.VMOVDQU8(y, e.first(n), at(codes, 0))
-	e.LEAQ(mem{Base: x, Index: n, Scale: 4}, x)
-	e.ADDQ(n, codes)
-	e.XORQ(n, n)
-	e.Label(string(none))
+	e.g.VMOVDQU8(y, e.g.first(n), at(codes, 0))
+	e.g.LEAQ(mem{Base: x, Index: n, Scale: 4}, x)
+	e.g.ADDQ(n, codes)
+	e.g.XORQ(n, n)
+	e.g.Label(string(none))
 }
 
 // besides adds, behind a function's end, the code that its loops leave for what is rare.

@@ -4,7 +4,7 @@ import "github.com/mmcloughlin/avo/operand"
 
 // rounding holds the constants of rounding to bf16.
 type rounding struct {
-	*generator
+	g                *generator
 	half, one, quiet vec
 }
 
@@ -14,42 +14,42 @@ func (g *generator) rounding() rounding {
 
 // nearest rounds each lane of x to bf16, which it leaves in the lane's low half.
 func (g rounding) nearest(x vec) vec {
-	high, nan, y := g.YMM(), g.YMM(), g.YMM()
-	g.VPSRLD(operand.Imm(16), x, high)
-	g.VCMPPS(operand.Imm(3), x, x, nan) // unordered
-	g.VPAND(g.one, high, y)
-	g.VPADDD(g.half, x, x)
-	g.VPADDD(x, y, y)
-	g.VPSRLD(operand.Imm(16), y, y)
-	g.VPOR(g.quiet, high, high)
-	g.VPBLENDVB(nan, high, y, y)
+	high, nan, y := g.g.YMM(), g.g.YMM(), g.g.YMM()
+	g.g.VPSRLD(operand.Imm(16), x, high)
+	g.g.VCMPPS(operand.Imm(3), x, x, nan) // unordered
+	g.g.VPAND(g.one, high, y)
+	g.g.VPADDD(g.half, x, x)
+	g.g.VPADDD(x, y, y)
+	g.g.VPSRLD(operand.Imm(16), y, y)
+	g.g.VPOR(g.quiet, high, high)
+	g.g.VPBLENDVB(nan, high, y, y)
 	return y
 }
 
 // storeNearest rounds numbers none of which is NaN to bf16 and stores them.
 func (g rounding) storeNearest(x vec, p gp, offset, width int) {
-	y := g.YMM()
-	g.VPSRLD(operand.Imm(16), x, y)
-	g.VPAND(g.one, y, y)
-	g.VPADDD(g.half, y, y)
-	g.VPADDD(x, y, y)
+	y := g.g.YMM()
+	g.g.VPSRLD(operand.Imm(16), x, y)
+	g.g.VPAND(g.one, y, y)
+	g.g.VPADDD(g.half, y, y)
+	g.g.VPADDD(x, y, y)
 	if width == 1 {
-		g.VPEXTRW(operand.Imm(1), y.AsX(), at(p, offset))
+		g.g.VPEXTRW(operand.Imm(1), y.AsX(), at(p, offset))
 		return
 	}
 	const a, b = 0x07060302, 0x0f0e0b0a // the upper half-words
-	g.VPSHUFB(g.data("upper", a, b, 0, 0, a, b, 0, 0), y, y)
-	g.VPERMQ(operand.Imm(0x08), y, y)
-	g.VMOVDQU(y.AsX(), at(p, offset))
+	g.g.VPSHUFB(g.g.data("upper", a, b, 0, 0, a, b, 0, 0), y, y)
+	g.g.VPERMQ(operand.Imm(0x08), y, y)
+	g.g.VMOVDQU(y.AsX(), at(p, offset))
 }
 
 // truncate cuts each lane of x to bf16, which it leaves in the lane's low half.
 func (g rounding) truncate(x vec) vec {
-	nan := g.YMM()
-	g.VCMPPS(operand.Imm(3), x, x, nan)
-	g.VPAND(g.quiet, nan, nan)
-	g.VPSRLD(operand.Imm(16), x, x)
-	g.VPOR(nan, x, x)
+	nan := g.g.YMM()
+	g.g.VCMPPS(operand.Imm(3), x, x, nan)
+	g.g.VPAND(g.quiet, nan, nan)
+	g.g.VPSRLD(operand.Imm(16), x, x)
+	g.g.VPOR(nan, x, x)
 	return x
 }
 

@@ -14,19 +14,19 @@ func (g *generator) rounding512() rounding512 {
 
 // nearest rounds each lane of x to bf16, which it leaves in the lane's upper half.
 func (r rounding512) nearest(x vec) vec {
-	y := r.ZMM()
-	nan := r.unordered(x)
-	r.VPSRLD(operand.Imm(16), x, y)
-	r.VPANDD(r.one, y, y)
-	r.VPADDD(r.half, y, y)
-	r.VPADDD(x, y, y)
-	r.VPORD(r.quiet, x, nan, y)
+	y := r.g.ZMM()
+	nan := r.g.unordered(x)
+	r.g.VPSRLD(operand.Imm(16), x, y)
+	r.g.VPANDD(r.one, y, y)
+	r.g.VPADDD(r.half, y, y)
+	r.g.VPADDD(x, y, y)
+	r.g.VPORD(r.quiet, x, nan, y)
 	return y
 }
 
 // truncate makes the lanes of x that are NaN quiet.
 func (r rounding512) truncate(x vec) vec {
-	r.VPORD(r.quiet, x, r.unordered(x), x)
+	r.g.VPORD(r.quiet, x, r.g.unordered(x), x)
 	return x
 }
 

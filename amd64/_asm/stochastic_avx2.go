@@ -10,7 +10,7 @@ const (
 
 // philox draws the random bits of 64 elements at a time.
 type philox struct {
-	*generator
+	g      *generator
 	keys   mem // two words a round, each in the low half of a 64-bit lane, broadcast
 	steps  [2]vec
 	m0, m1 vec
@@ -18,7 +18,7 @@ type philox struct {
 
 // philox prepares a stream: 4x32-10 with key seed.
 func (g *generator) philox(seed, step gp) philox {
-	p := philox{generator: g, keys: g.AllocLocal(philoxRounds * 64)}
+	p := philox{g: g, keys: g.AllocLocal(philoxRounds * 64)}
 	key := [2]gp{g.GP64(), g.GP64()}
 	g.MOVL(seed.As32(), key[0].As32())
 	g.MOVQ(seed, key[1])
@@ -50,38 +50,38 @@ func (p philox) draw(group gp, draws mem) {
 	for half := range 2 {
 		var x [4]vec
 		for i := range x {
-			x[i] = p.YMM()
+			x[i] = p.g.YMM()
 		}
-		p.VMOVQ(group, x[0].AsX())
-		p.VPBROADCASTQ(x[0].AsX(), x[0])
-		p.VPADDQ(p.lanes(4*half), x[0], x[0])
-		p.VPSRLQ(operand.Imm(32), x[0], x[1])
-		p.VMOVDQA(p.steps[0], x[2])
-		p.VMOVDQA(p.steps[1], x[3])
+		p.g.VMOVQ(group, x[0].AsX())
+		p.g.VPBROADCASTQ(x[0].AsX(), x[0])
+		p.g.VPADDQ(p.g.lanes(4*half), x[0], x[0])
+		p.g.VPSRLQ(operand.Imm(32), x[0], x[1])
+		p.g.VMOVDQA(p.steps[0], x[2])
+		p.g.VMOVDQA(p.steps[1], x[3])
 		for round := range philoxRounds {
-			product0, product1 := p.YMM(), p.YMM()
-			p.VPMULUDQ(p.m0, x[0], product0)
-			p.VPMULUDQ(p.m1, x[2], product1)
-			p.VPXOR(p.keys.Offset(64*round), x[1], x[1])
-			p.VPXOR(p.keys.Offset(64*round+32), x[3], x[3])
-			p.VPSRLQ(operand.Imm(32), product1, x[0])
-			p.VPSRLQ(operand.Imm(32), product0, x[2])
-			p.VPXOR(x[1], x[0], x[0])
-			p.VPXOR(x[3], x[2], x[2])
+			product0, product1 := p.g.YMM(), p.g.YMM()
+			p.g.VPMULUDQ(p.m0, x[0], product0)
+			p.g.VPMULUDQ(p.m1, x[2], product1)
+			p.g.VPXOR(p.keys.Offset(64*round), x[1], x[1])
+			p.g.VPXOR(p.keys.Offset(64*round+32), x[3], x[3])
+			p.g.VPSRLQ(operand.Imm(32), product1, x[0])
+			p.g.VPSRLQ(operand.Imm(32), product0, x[2])
+			p.g.VPXOR(x[1], x[0], x[0])
+			p.g.VPXOR(x[3], x[2], x[2])
 			x[1], x[3] = product1, product0
 		}
 		for i := 0; i < 4; i += 2 { // join words 0 and 1, 2 and 3
-			p.VPSLLQ(operand.Imm(32), x[i+1], x[i+1])
-			p.VPBLENDD(operand.Imm(0xaa), x[i+1], x[i], x[i])
+			p.g.VPSLLQ(operand.Imm(32), x[i+1], x[i+1])
+			p.g.VPBLENDD(operand.Imm(0xaa), x[i+1], x[i], x[i])
 		}
-		even, odd := p.YMM(), p.YMM()
-		p.VPUNPCKLQDQ(x[2], x[0], even)
-		p.VPUNPCKHQDQ(x[2], x[0], odd)
+		even, odd := p.g.YMM(), p.g.YMM()
+		p.g.VPUNPCKLQDQ(x[2], x[0], even)
+		p.g.VPUNPCKHQDQ(x[2], x[0], odd)
 		to := draws.Offset(64 * half)
-		p.VMOVDQU(even.AsX(), to)
-		p.VMOVDQU(odd.AsX(), to.Offset(16))
-		p.VEXTRACTI128(operand.Imm(1), even, to.Offset(32))
-		p.VEXTRACTI128(operand.Imm(1), odd, to.Offset(48))
+		p.g.VMOVDQU(even.AsX(), to)
+		p.g.VMOVDQU(odd.AsX(), to.Offset(16))
+		p.g.VEXTRACTI128(operand.Imm(1), even, to.Offset(32))
+		p.g.VEXTRACTI128(operand.Imm(1), odd, to.Offset(48))
 	}
 }
 
@@ -92,7 +92,7 @@ func (g *generator) lanes(first int) mem {
 
 // stochasticRounding holds the constants of rounding by random bits.
 type stochasticRounding struct {
-	*generator
+	g                                   *generator
 	magnitude, infinity, largest, quiet vec
 }
 
@@ -102,18 +102,18 @@ func (g *generator) stochasticRounding() stochasticRounding {
 
 // round rounds each lane of x with the random bits in the low half of the lane.
 func (g stochasticRounding) round(x, random vec) vec {
-	size, special, y, nan := g.YMM(), g.YMM(), g.YMM(), g.YMM()
-	g.VPAND(g.magnitude, x, size)
-	g.VPADDD(random, size, y)
-	g.VPMINSD(g.largest, y, y)
-	g.VPCMPGTD(g.infinity, size, nan)
-	g.VPCMPGTD(g.largest, size, special)
-	g.VPAND(g.quiet, nan, nan)
-	g.VPOR(nan, size, nan) // the magnitude, quiet
-	g.VPBLENDVB(special, nan, y, y)
-	g.VPXOR(size, x, size) // the sign
-	g.VPOR(size, y, y)
-	g.VPSRLD(operand.Imm(16), y, y)
+	size, special, y, nan := g.g.YMM(), g.g.YMM(), g.g.YMM(), g.g.YMM()
+	g.g.VPAND(g.magnitude, x, size)
+	g.g.VPADDD(random, size, y)
+	g.g.VPMINSD(g.largest, y, y)
+	g.g.VPCMPGTD(g.infinity, size, nan)
+	g.g.VPCMPGTD(g.largest, size, special)
+	g.g.VPAND(g.quiet, nan, nan)
+	g.g.VPOR(nan, size, nan) // the magnitude, quiet
+	g.g.VPBLENDVB(special, nan, y, y)
+	g.g.VPXOR(size, x, size) // the sign
+	g.g.VPOR(size, y, y)
+	g.g.VPSRLD(operand.Imm(16), y, y)
 	return y
 }
 

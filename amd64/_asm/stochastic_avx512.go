@@ -4,7 +4,7 @@ import "github.com/mmcloughlin/avo/operand"
 
 // philox512 draws the random bits of 64 elements at a time.
 type philox512 struct {
-	*generator
+	g      *generator
 	keys   mem // two words a round, each in the low half of 64 bits
 	steps  [2]vec
 	m0, m1 vec
@@ -16,7 +16,7 @@ type philox512 struct {
 // philox512 prepares a stream: 4x32-10 with key seed.
 func (g *generator) philox512(seed, step gp) philox512 {
 	p := philox512{
-		generator: g, keys: g.AllocLocal(philoxRounds * 16), m0: g.broadcast512(philoxM0), m1: g.broadcast512(philoxM1),
+		g: g, keys: g.AllocLocal(philoxRounds * 16), m0: g.broadcast512(philoxM0), m1: g.broadcast512(philoxM1),
 		first: g.lanes512(0, 1, 2, 3, 4, 5, 6, 7), odd: g.K(),
 		order: [2]vec{g.lanes512(0, 8, 1, 9, 2, 10, 3, 11), g.lanes512(4, 12, 5, 13, 6, 14, 7, 15)},
 	}
@@ -62,15 +62,15 @@ func (p philox512) draw(group gp, elements int) (draws []vec) {
 	for i := range counters {
 		x := &counters[i]
 		for j := range x {
-			x[j] = p.ZMM()
+			x[j] = p.g.ZMM()
 		}
-		from := p.GP64()
-		p.LEAQ(at(group, 8*i), from)
-		p.VPBROADCASTQ(from, x[0])
-		p.VPADDQ(p.first, x[0], x[0])
-		p.VPSRLQ(operand.Imm(32), x[0], x[1])
-		p.VMOVDQA64(p.steps[0], x[2])
-		p.VMOVDQA64(p.steps[1], x[3])
+		from := p.g.GP64()
+		p.g.LEAQ(at(group, 8*i), from)
+		p.g.VPBROADCASTQ(from, x[0])
+		p.g.VPADDQ(p.first, x[0], x[0])
+		p.g.VPSRLQ(operand.Imm(32), x[0], x[1])
+		p.g.VMOVDQA64(p.steps[0], x[2])
+		p.g.VMOVDQA64(p.steps[1], x[3])
 	}
 	for round := range philoxRounds {
 		for i := range counters {
@@ -79,28 +79,28 @@ func (p philox512) draw(group gp, elements int) (draws []vec) {
 	}
 	for _, x := range counters {
 		for i := 0; i < 4; i += 2 { // join words 0 and 1, 2 and 3
-			p.VPSLLQ(operand.Imm(32), x[i+1], x[i+1])
-			p.VMOVDQA32(x[i+1], p.odd, x[i])
+			p.g.VPSLLQ(operand.Imm(32), x[i+1], x[i+1])
+			p.g.VMOVDQA32(x[i+1], p.odd, x[i])
 		}
-		second := p.ZMM()
-		p.VMOVDQA64(x[0], second)
-		p.VPERMT2Q(x[2], p.order[0], x[0])
-		p.VPERMT2Q(x[2], p.order[1], second)
+		second := p.g.ZMM()
+		p.g.VMOVDQA64(x[0], second)
+		p.g.VPERMT2Q(x[2], p.order[0], x[0])
+		p.g.VPERMT2Q(x[2], p.order[1], second)
 		draws = append(draws, x[0], second)
 	}
 	return draws
 }
 
 func (p philox512) round(round int, x *[4]vec) {
-	product0, product1 := p.ZMM(), p.ZMM()
-	p.VPMULUDQ(p.m0, x[0], product0)
-	p.VPMULUDQ(p.m1, x[2], product1)
+	product0, product1 := p.g.ZMM(), p.g.ZMM()
+	p.g.VPMULUDQ(p.m0, x[0], product0)
+	p.g.VPMULUDQ(p.m1, x[2], product1)
 	const upper = 0xf5 // a shuffle, since shifts and products share a port
-	p.VPSHUFD(operand.Imm(upper), product1, x[0])
-	p.VPSHUFD(operand.Imm(upper), product0, x[2])
+	p.g.VPSHUFD(operand.Imm(upper), product1, x[0])
+	p.g.VPSHUFD(operand.Imm(upper), product0, x[2])
 	const xor3 = 0x96
-	p.VPTERNLOGQ_BCST(operand.Imm(xor3), p.keys.Offset(16*round), x[1], x[0])
-	p.VPTERNLOGQ_BCST(operand.Imm(xor3), p.keys.Offset(16*round+8), x[3], x[2])
+	p.g.VPTERNLOGQ_BCST(operand.Imm(xor3), p.keys.Offset(16*round), x[1], x[0])
+	p.g.VPTERNLOGQ_BCST(operand.Imm(xor3), p.keys.Offset(16*round+8), x[3], x[2])
 	x[1], x[3] = product1, product0
 }
 
@@ -138,38 +138,38 @@ func (g *generator) mixedOrder() vec {
 // lower one and the random bits have a carry.
 func (r stochasticRounding512) round(a, b, random vec) vec {
 	lower, upper := r.mixLower(a, b), r.mixUpper(a, b)
-	sum, size, up, special := r.ZMM(), r.ZMM(), r.K(), r.K()
-	r.VPERMW(random, r.mix, random)
-	r.VPADDW(random, lower, sum)
+	sum, size, up, special := r.g.ZMM(), r.g.ZMM(), r.g.K(), r.g.K()
+	r.g.VPERMW(random, r.mix, random)
+	r.g.VPADDW(random, lower, sum)
 	const less, notLess, greater = 1, 5, 6
-	r.VPCMPUW(operand.Imm(less), lower, sum, up)
-	r.VPANDD(r.magnitude, upper, size)
-	r.VPCMPUW(operand.Imm(notLess), r.largest, size, special)
-	r.KORTESTD(special, special)
-	isSpecial, resume := r.label("special"), r.label("resume")
-	r.JNZ(operand.LabelRef(isSpecial))
-	r.Label(resume)
-	r.VPSUBW(r.ones, upper, up, upper)
+	r.g.VPCMPUW(operand.Imm(less), lower, sum, up)
+	r.g.VPANDD(r.magnitude, upper, size)
+	r.g.VPCMPUW(operand.Imm(notLess), r.largest, size, special)
+	r.g.KORTESTD(special, special)
+	isSpecial, resume := r.g.label("special"), r.g.label("resume")
+	r.g.JNZ(operand.LabelRef(isSpecial))
+	r.g.Label(resume)
+	r.g.VPSUBW(r.ones, upper, up, upper)
 	z := r.sort(upper)
 
 	*r.rare = append(*r.rare, func() { // the largest stay finite, and a NaN becomes quiet
-		r.Label(isSpecial)
-		nan, fraction, quiet := r.K(), r.K(), r.ZMM()
-		r.KANDND(up, special, up)
-		r.VPTESTMW(lower, lower, fraction)
-		r.VPCMPEQW(r.infinity, size, fraction, fraction)
-		r.VPCMPUW(operand.Imm(greater), r.infinity, size, nan)
-		r.KORD(fraction, nan, nan)
-		r.VPORD(r.quiet, upper, quiet)
-		r.VMOVDQU16(quiet, nan, upper)
-		r.JMP(operand.LabelRef(resume))
+		r.g.Label(isSpecial)
+		nan, fraction, quiet := r.g.K(), r.g.K(), r.g.ZMM()
+		r.g.KANDND(up, special, up)
+		r.g.VPTESTMW(lower, lower, fraction)
+		r.g.VPCMPEQW(r.infinity, size, fraction, fraction)
+		r.g.VPCMPUW(operand.Imm(greater), r.infinity, size, nan)
+		r.g.KORD(fraction, nan, nan)
+		r.g.VPORD(r.quiet, upper, quiet)
+		r.g.VMOVDQU16(quiet, nan, upper)
+		r.g.JMP(operand.LabelRef(resume))
 	})
 	return z
 }
 
 // endRare ends the function, with what seldom runs behind it.
 func (r stochasticRounding512) endRare() {
-	r.end()
+	r.g.end()
 	for _, emit := range *r.rare {
 		emit()
 	}

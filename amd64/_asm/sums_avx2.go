@@ -149,7 +149,7 @@ func (g *generator) squares(name, of, value string, bytes int) {
 // summation adds squares of what one cursor points to, or products of two, in the
 // contract's order.
 type summation struct {
-	*generator
+	g       *generator
 	cursors []cursor
 	tails   []mem // room for the last of the elements, as float32, and zeros
 	lanes   [4]vec
@@ -158,7 +158,7 @@ type summation struct {
 }
 
 func (g *generator) summation(cursors ...cursor) summation {
-	s := summation{generator: g, cursors: cursors}
+	s := summation{g: g, cursors: cursors}
 	for range cursors {
 		s.tails = append(s.tails, g.AllocLocal(4*sumLanes))
 	}
@@ -173,22 +173,22 @@ func (s summation) chunks(sums, chunks, n gp) {
 	second := s
 	second.ahead = sumChunk
 	for i := range second.lanes {
-		second.lanes[i] = s.YMM()
+		second.lanes[i] = s.g.YMM()
 	}
-	s.pairsOfChunks(sums, chunks, n, s.cursors, func(count gp) {
+	s.g.pairsOfChunks(sums, chunks, n, s.cursors, func(count gp) {
 		s.clear()
 		second.clear()
-		s.loop(count, sumLanes, func() {
+		s.g.loop(count, sumLanes, func() {
 			s.add(s.fourOf)
 			second.add(second.fourOf)
-			s.advanceAll(s.cursors, sumLanes)
+			s.g.advanceAll(s.cursors, sumLanes)
 		})
-		s.VMOVSD(s.total(), at(sums, 0))
-		s.VMOVSD(second.total(), at(sums, 8))
+		s.g.VMOVSD(s.total(), at(sums, 0))
+		s.g.VMOVSD(second.total(), at(sums, 8))
 	})
-	s.loop(chunks, 1, func() {
-		s.VMOVSD(s.chunk(s.nextChunk(n)), at(sums, 0))
-		s.advance(sums, 8)
+	s.g.loop(chunks, 1, func() {
+		s.g.VMOVSD(s.chunk(s.g.nextChunk(n)), at(sums, 0))
+		s.g.advance(sums, 8)
 	})
 }
 
@@ -231,62 +231,62 @@ func (g *generator) nextChunk(n gp) gp {
 // chunk is the sum of n elements, which it spoils.
 func (s summation) chunk(n gp) vec {
 	s.clear()
-	s.loop(n, sumLanes, func() {
+	s.g.loop(n, sumLanes, func() {
 		s.add(s.fourOf)
-		s.advanceAll(s.cursors, sumLanes)
+		s.g.advanceAll(s.cursors, sumLanes)
 	})
 
-	whole := operand.LabelRef(s.label("whole"))
-	s.TESTQ(n, n)
-	s.JZ(whole)
-	zero, index := s.YMM(), s.GP64()
-	s.VPXOR(zero, zero, zero)
+	whole := operand.LabelRef(s.g.label("whole"))
+	s.g.TESTQ(n, n)
+	s.g.JZ(whole)
+	zero, index := s.g.YMM(), s.g.GP64()
+	s.g.VPXOR(zero, zero, zero)
 	for _, tail := range s.tails {
-		s.VMOVDQU(zero, tail)
-		s.VMOVDQU(zero, tail.Offset(32))
+		s.g.VMOVDQU(zero, tail)
+		s.g.VMOVDQU(zero, tail.Offset(32))
 	}
-	s.XORL(index.As32(), index.As32())
-	s.loop(n, 1, func() {
+	s.g.XORL(index.As32(), index.As32())
+	s.g.loop(n, 1, func() {
 		for i, c := range s.cursors {
-			x := s.load(formatOf(c), c.gp, 1)
+			x := s.g.load(formatOf(c), c.gp, 1)
 			if s.scale != nil {
-				s.VMULSS(s.scale.AsX(), x.AsX(), x.AsX())
+				s.g.VMULSS(s.scale.AsX(), x.AsX(), x.AsX())
 			}
-			s.VMOVSS(x.AsX(), s.tails[i].Idx(index, 4))
-			s.advance(c.gp, c.bytes)
+			s.g.VMOVSS(x.AsX(), s.tails[i].Idx(index, 4))
+			s.g.advance(c.gp, c.bytes)
 		}
-		s.INCQ(index)
+		s.g.INCQ(index)
 	})
 	tails := map[gp]mem{}
 	for i, c := range s.cursors {
 		tails[c.gp] = s.tails[i]
 	}
 	s.add(func(c cursor, lane int) vec {
-		y := s.YMM()
-		s.VCVTPS2PD(tails[c.gp].Offset(4*lane), y)
+		y := s.g.YMM()
+		s.g.VCVTPS2PD(tails[c.gp].Offset(4*lane), y)
 		return y
 	})
-	s.Label(string(whole))
+	s.g.Label(string(whole))
 	return s.total()
 }
 
 func (s summation) clear() {
 	for _, y := range s.lanes {
-		s.VXORPD(y, y, y)
+		s.g.VXORPD(y, y, y)
 	}
 }
 
 // total is the sum of the lanes, which it spoils.
 func (s summation) total() vec {
-	sum, high := s.lanes[0], s.XMM()
-	s.VADDPD(s.lanes[2], sum, sum)
-	s.VADDPD(s.lanes[3], s.lanes[1], s.lanes[1])
-	s.VADDPD(s.lanes[1], sum, sum)
-	s.VEXTRACTF128(operand.Imm(1), sum, high)
-	s.VADDPD(high, sum.AsX(), high)
-	second := s.XMM()
-	s.VUNPCKHPD(high, high, second)
-	s.VADDSD(second, high, high)
+	sum, high := s.lanes[0], s.g.XMM()
+	s.g.VADDPD(s.lanes[2], sum, sum)
+	s.g.VADDPD(s.lanes[3], s.lanes[1], s.lanes[1])
+	s.g.VADDPD(s.lanes[1], sum, sum)
+	s.g.VEXTRACTF128(operand.Imm(1), sum, high)
+	s.g.VADDPD(high, sum.AsX(), high)
+	second := s.g.XMM()
+	s.g.VUNPCKHPD(high, high, second)
+	s.g.VADDSD(second, high, high)
 	return high
 }
 
@@ -298,27 +298,27 @@ func (s summation) add(four func(c cursor, lane int) vec) {
 		if len(s.cursors) > 1 {
 			y = four(s.cursors[1], 4*i)
 		}
-		s.VFMADD231PD(y, x, sum)
+		s.g.VFMADD231PD(y, x, sum)
 	}
 }
 
 // fourOf is four elements in float64.
 func (s summation) fourOf(c cursor, lane int) vec {
-	y := s.YMM()
+	y := s.g.YMM()
 	x := y.AsX()
 	switch {
 	case c.bytes == 2:
-		s.VPMOVZXWD(at(c.gp, 2*(s.ahead+lane)), x)
-		s.VPSLLD(operand.Imm(16), x, x)
+		s.g.VPMOVZXWD(at(c.gp, 2*(s.ahead+lane)), x)
+		s.g.VPSLLD(operand.Imm(16), x, x)
 		if s.scale != nil {
-			s.VMULPS(s.scale.AsX(), x, x)
+			s.g.VMULPS(s.scale.AsX(), x, x)
 		}
-		s.VCVTPS2PD(x, y)
+		s.g.VCVTPS2PD(x, y)
 	case s.scale != nil:
-		s.VMULPS(at(c.gp, 4*(s.ahead+lane)), s.scale.AsX(), x)
-		s.VCVTPS2PD(x, y)
+		s.g.VMULPS(at(c.gp, 4*(s.ahead+lane)), s.scale.AsX(), x)
+		s.g.VCVTPS2PD(x, y)
 	default:
-		s.VCVTPS2PD(at(c.gp, 4*(s.ahead+lane)), y)
+		s.g.VCVTPS2PD(at(c.gp, 4*(s.ahead+lane)), y)
 	}
 	return y
 }

@@ -122,7 +122,7 @@ func (g *generator) squares512(name, of, value string, bytes int) {
 // Of float32 numbers one register adds the first eight of sixteen lanes; of bf16 numbers,
 // whose widening leaves the upper of two where it is, it adds the even ones.
 type summation512 struct {
-	*generator
+	g       *generator
 	cursors []cursor
 	lanes   [2]vec
 	scale   vec // multiplies each element, if not nil
@@ -131,7 +131,7 @@ type summation512 struct {
 }
 
 func (g *generator) summation512(cursors ...cursor) summation512 {
-	s := summation512{generator: g, cursors: cursors, lanes: [2]vec{g.ZMM(), g.ZMM()}}
+	s := summation512{g: g, cursors: cursors, lanes: [2]vec{g.ZMM(), g.ZMM()}}
 	if cursors[0].bytes == 2 {
 		s.upper = g.broadcast512(0xffff0000)
 	}
@@ -141,45 +141,45 @@ func (g *generator) summation512(cursors ...cursor) summation512 {
 // chunks stores the sums of chunks, the last of which may end early.
 func (s summation512) chunks(sums, chunks, n gp) {
 	second := s
-	second.lanes, second.ahead = [2]vec{s.ZMM(), s.ZMM()}, sumChunk
-	s.pairsOfChunks(sums, chunks, n, s.cursors, func(count gp) {
+	second.lanes, second.ahead = [2]vec{s.g.ZMM(), s.g.ZMM()}, sumChunk
+	s.g.pairsOfChunks(sums, chunks, n, s.cursors, func(count gp) {
 		s.clear()
 		second.clear()
-		s.loop(count, sumLanes, func() {
+		s.g.loop(count, sumLanes, func() {
 			s.add(nil)
 			second.add(nil)
-			s.advanceAll(s.cursors, sumLanes)
+			s.g.advanceAll(s.cursors, sumLanes)
 		})
-		s.VMOVSD(s.total(), at(sums, 0))
-		s.VMOVSD(second.total(), at(sums, 8))
+		s.g.VMOVSD(s.total(), at(sums, 0))
+		s.g.VMOVSD(second.total(), at(sums, 8))
 	})
-	s.loop(chunks, 1, func() {
-		s.VMOVSD(s.chunk(s.nextChunk(n)), at(sums, 0))
-		s.advance(sums, 8)
+	s.g.loop(chunks, 1, func() {
+		s.g.VMOVSD(s.chunk(s.g.nextChunk(n)), at(sums, 0))
+		s.g.advance(sums, 8)
 	})
 }
 
 // chunk is the sum of n elements, which it spoils.
 func (s summation512) chunk(n gp) vec {
 	s.clear()
-	s.loop(n, sumLanes, func() {
+	s.g.loop(n, sumLanes, func() {
 		s.add(nil)
-		s.advanceAll(s.cursors, sumLanes)
+		s.g.advanceAll(s.cursors, sumLanes)
 	})
-	whole := operand.LabelRef(s.label("whole"))
-	s.TESTQ(n, n)
-	s.JZ(whole)
+	whole := operand.LabelRef(s.g.label("whole"))
+	s.g.TESTQ(n, n)
+	s.g.JZ(whole)
 	s.add(n)
 	for _, c := range s.cursors {
-		s.LEAQ(mem{Base: c.gp, Index: n, Scale: uint8(c.bytes)}, c.gp)
+		s.g.LEAQ(mem{Base: c.gp, Index: n, Scale: uint8(c.bytes)}, c.gp)
 	}
-	s.Label(string(whole))
+	s.g.Label(string(whole))
 	return s.total()
 }
 
 func (s summation512) clear() {
 	for _, z := range s.lanes {
-		s.VPXORQ(z, z, z)
+		s.g.VPXORQ(z, z, z)
 	}
 }
 
@@ -187,23 +187,23 @@ func (s summation512) clear() {
 func (s summation512) total() vec {
 	a, b := s.lanes[0], s.lanes[1]
 	if s.cursors[0].bytes == 4 {
-		s.VADDPD(b, a, a)
+		s.g.VADDPD(b, a, a)
 		return s.sumEight(a)
 	}
 	even, odd := s.sumEight(a), s.sumEight(b)
-	s.VADDSD(odd, even, even)
+	s.g.VADDSD(odd, even, even)
 	return even
 }
 
 // sumEight adds the lanes of z, which it spoils: 4 apart, 2 and 1.
 func (s summation512) sumEight(z vec) vec {
-	other, x := s.ZMM(), z.AsX().(vec)
-	s.VEXTRACTF64X4(operand.Imm(1), z, other.AsY())
-	s.VADDPD(other.AsY(), z.AsY(), z.AsY())
-	s.VEXTRACTF64X2(operand.Imm(1), z.AsY(), other.AsX())
-	s.VADDPD(other.AsX(), x, x)
-	s.VUNPCKHPD(x, x, other.AsX())
-	s.VADDSD(other.AsX(), x, x)
+	other, x := s.g.ZMM(), z.AsX().(vec)
+	s.g.VEXTRACTF64X4(operand.Imm(1), z, other.AsY())
+	s.g.VADDPD(other.AsY(), z.AsY(), z.AsY())
+	s.g.VEXTRACTF64X2(operand.Imm(1), z.AsY(), other.AsX())
+	s.g.VADDPD(other.AsX(), x, x)
+	s.g.VUNPCKHPD(x, x, other.AsX())
+	s.g.VADDSD(other.AsX(), x, x)
 	return x
 }
 
@@ -212,7 +212,7 @@ func (s summation512) sumEight(z vec) vec {
 func (s summation512) add(n gp) {
 	var of part
 	if n != nil {
-		of = s.firstElements(n, 1)
+		of = s.g.firstElements(n, 1)
 	}
 	values := make([][2]vec, len(s.cursors))
 	for i, c := range s.cursors {
@@ -223,32 +223,32 @@ func (s summation512) add(n gp) {
 		}
 	}
 	for i, sum := range s.lanes {
-		s.VFMADD231PD(values[len(values)-1][i], values[0][i], sum)
+		s.g.VFMADD231PD(values[len(values)-1][i], values[0][i], sum)
 	}
 }
 
 // lowAndHigh are sixteen float32 numbers in float64, zero where there is none.
 func (s summation512) lowAndHigh(c cursor, of part) (values [2]vec) {
 	for i := range values {
-		z := s.ZMM()
+		z := s.g.ZMM()
 		y := z.AsY()
 		switch {
 		case !of.whole():
 			k := of.lanes[0]
 			if i == 1 {
-				k = s.K()
-				s.KSHIFTRW(operand.Imm(8), of.lanes[0], k)
+				k = s.g.K()
+				s.g.KSHIFTRW(operand.Imm(8), of.lanes[0], k)
 			}
-			s.VMOVUPS_Z(at(c.gp, s.ahead*c.bytes+32*i), k, y)
+			s.g.VMOVUPS_Z(at(c.gp, s.ahead*c.bytes+32*i), k, y)
 			if s.scale != nil {
-				s.VMULPS_Z(y, s.scale.AsY(), k, y)
+				s.g.VMULPS_Z(y, s.scale.AsY(), k, y)
 			}
-			s.VCVTPS2PD(y, z)
+			s.g.VCVTPS2PD(y, z)
 		case s.scale != nil:
-			s.VMULPS(at(c.gp, s.ahead*c.bytes+32*i), s.scale.AsY(), y)
-			s.VCVTPS2PD(y, z)
+			s.g.VMULPS(at(c.gp, s.ahead*c.bytes+32*i), s.scale.AsY(), y)
+			s.g.VCVTPS2PD(y, z)
 		default:
-			s.VCVTPS2PD(at(c.gp, s.ahead*c.bytes+32*i), z)
+			s.g.VCVTPS2PD(at(c.gp, s.ahead*c.bytes+32*i), z)
 		}
 		values[i] = z
 	}
@@ -257,27 +257,27 @@ func (s summation512) lowAndHigh(c cursor, of part) (values [2]vec) {
 
 // evenAndOdd are sixteen bf16 numbers in float64, zero where there is none.
 func (s summation512) evenAndOdd(c cursor, of part, n gp) [2]vec {
-	even, odd := s.ZMM(), s.ZMM()
+	even, odd := s.g.ZMM(), s.g.ZMM()
 	if of.whole() {
-		s.VPSLLD(operand.Imm(16), at(c.gp, s.ahead*c.bytes), even.AsY())
-		s.VPANDD(at(c.gp, s.ahead*c.bytes), s.upper.AsY(), odd.AsY())
+		s.g.VPSLLD(operand.Imm(16), at(c.gp, s.ahead*c.bytes), even.AsY())
+		s.g.VPANDD(at(c.gp, s.ahead*c.bytes), s.upper.AsY(), odd.AsY())
 	} else {
-		s.VMOVDQU16_Z(at(c.gp, s.ahead*c.bytes), of.lanes[0], odd.AsY())
-		s.VPSLLD(operand.Imm(16), odd, even)
-		s.VPANDD(odd, s.upper, odd)
+		s.g.VMOVDQU16_Z(at(c.gp, s.ahead*c.bytes), of.lanes[0], odd.AsY())
+		s.g.VPSLLD(operand.Imm(16), odd, even)
+		s.g.VPANDD(odd, s.upper, odd)
 	}
 	for i, z := range []vec{even, odd} {
 		switch {
 		case s.scale == nil:
 		case of.whole():
-			s.VMULPS(s.scale.AsY(), z.AsY(), z.AsY())
+			s.g.VMULPS(s.scale.AsY(), z.AsY(), z.AsY())
 		default:
-			count := s.GP64()
-			s.LEAQ(at(n, 1-i), count)
-			s.SHRQ(operand.Imm(1), count)
-			s.VMULPS_Z(s.scale.AsY(), z.AsY(), s.firstLanes(count), z.AsY())
+			count := s.g.GP64()
+			s.g.LEAQ(at(n, 1-i), count)
+			s.g.SHRQ(operand.Imm(1), count)
+			s.g.VMULPS_Z(s.scale.AsY(), z.AsY(), s.g.firstLanes(count), z.AsY())
 		}
-		s.VCVTPS2PD(z.AsY(), z)
+		s.g.VCVTPS2PD(z.AsY(), z)
 	}
 	return [2]vec{even, odd}
 }
