@@ -82,6 +82,7 @@ var stripsAVX512 = &strips.Kernels{
 	Packing:        amd64.GemmPackingAVX512,
 	Rows:           amd64.GemmRowsAVX512,
 	RowsPacking:    amd64.GemmRowsPackingAVX512,
+	Crowded:        cpufeature.L1Data < 12*4096, // of 12 rows
 	Corner:         amd64.GemmCornerAVX512,
 	Transpose:      amd64.TransposeBlockAVX512,
 	CopyRows:       amd64.CopyRowsAVX512,

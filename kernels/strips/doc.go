@@ -37,6 +37,10 @@ type Kernels struct {
 	Rows        func(rows, layers int, a *float32, aStride int, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near, next *float32, nextStride int)
 	RowsPacking func(rows, layers int, a *float32, aStride int, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near, next *float32, nextStride int, from *float32, fromStride int)
 
+	// Crowded tells that the first-level cache has fewer ways than a tile of Rows has rows,
+	// which therefore may not be a multiple of a page apart.
+	Crowded bool
+
 	// Transpose and CopyRows move float32.
 	Transpose func(dst *float32, dStride int, src *float32, sStride int)
 	CopyRows  func(rows int, dst *float32, dStride int, src *float32, sStride int)

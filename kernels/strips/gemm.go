@@ -199,7 +199,10 @@ func (p *packingA) Do(worker, piece int) {
 
 // inPlaceA tells that the kernels read whole panels of A where they are.
 func (p *product) inPlaceA() bool {
-	return !p.shared() && p.Rows != nil && p.k.n > 0 && p.a.alongRows && p.a.Data.F32 != nil
+	if p.Rows == nil || p.shared() || p.k.n == 0 || !p.a.alongRows || p.a.Data.F32 == nil {
+		return false
+	}
+	return !p.Crowded || 4*p.a.Stride%page != 0
 }
 
 // wholePanel tells that a panel has all its rows.
