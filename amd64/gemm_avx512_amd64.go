@@ -11,7 +11,7 @@ package amd64
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
 // d, is brought into the cache. A call of k = 1024 takes about 10 µs.
-// Up to k/4 rows at next, if it is not nil, are brought into the second-level cache.
+// Up to k/4 rows at next, if it is not nil, are brought into it too.
 //
 //	for i := range rows {
 //		for j := range 32 {
@@ -44,7 +44,7 @@ func GemmBlockAVX512(rows int, k int, a *float32, b *float32, acc *float32, resu
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
 // d, is brought into the cache. A call of k = 1024 takes about 10 µs.
-// Up to k/4 rows at next, if it is not nil, are brought into the second-level cache.
+// Up to k/4 rows at next, if it is not nil, are brought into it too.
 // First b is copied from a matrix.
 //
 //	for l := range k {
@@ -73,6 +73,76 @@ func GemmBlockAVX512(rows int, k int, a *float32, b *float32, acc *float32, resu
 //
 //go:noescape
 func GemmPackingAVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int, from *float32, fromStride int)
+
+// GemmRowsAVX512 multiplies k rows of two strips of 32 columns,
+// a transposed by b, into a block of 32 columns. Rows are worked on in parts of [12 10 10]: those of a part begun are all
+// written.
+//
+// Its chains begin at zero, or resume those in acc; without d they are left in acc for another
+// call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
+// d, is brought into the cache. A call of k = 1024 takes about 10 µs.
+// Up to k/4 rows at next, if it is not nil, are brought into it too.
+//
+//	for i := range rows {
+//		for j := range 32 {
+//			x := float32(0)
+//			if resume {
+//				x = acc[i*32+j]
+//			}
+//			for l := range k {
+//				x = FMA(a[i*aStride+l], b[l*32+j], x)
+//			}
+//			if d == nil {
+//				acc[i*32+j] = x
+//				continue
+//			}
+//			x = alpha * (x + 0)
+//			if c != nil {
+//				x += float32(beta * c[i*cStride+j])
+//			}
+//			d[i*dStride+j] = x
+//		}
+//	}
+//
+//go:noescape
+func GemmRowsAVX512(rows int, k int, a *float32, aStride int, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int)
+
+// GemmRowsPackingAVX512 multiplies k rows of two strips of 32 columns,
+// a transposed by b, into a block of 32 columns. Rows are worked on in parts of [12 10 10]: those of a part begun are all
+// written.
+//
+// Its chains begin at zero, or resume those in acc; without d they are left in acc for another
+// call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
+// d, is brought into the cache. A call of k = 1024 takes about 10 µs.
+// Up to k/4 rows at next, if it is not nil, are brought into it too.
+// First b is copied from a matrix.
+//
+//	for l := range k {
+//		copy(b[l*32:][:32], from[l*fromStride:])
+//	}
+//	for i := range rows {
+//		for j := range 32 {
+//			x := float32(0)
+//			if resume {
+//				x = acc[i*32+j]
+//			}
+//			for l := range k {
+//				x = FMA(a[i*aStride+l], b[l*32+j], x)
+//			}
+//			if d == nil {
+//				acc[i*32+j] = x
+//				continue
+//			}
+//			x = alpha * (x + 0)
+//			if c != nil {
+//				x += float32(beta * c[i*cStride+j])
+//			}
+//			d[i*dStride+j] = x
+//		}
+//	}
+//
+//go:noescape
+func GemmRowsPackingAVX512(rows int, k int, a *float32, aStride int, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int, from *float32, fromStride int)
 
 // GemmCornerAVX512 multiplies k rows of two strips of 32 columns,
 // a transposed by b, into a block of 32 columns. The block is one on the diagonal of a symmetric product, of which the
@@ -131,6 +201,17 @@ func NormalizeBlockAVX512(dst *float32, src *float32, sStride int, first float32
 //
 //go:noescape
 func TransposeBlockAVX512(dst *float32, dStride int, src *float32, sStride int)
+
+// MirrorBlockAVX512 copies what a block of 32x32 has above its diagonal below it.
+//
+//	for i := range 32 {
+//		for j := range i {
+//			d[i*dStride+j] = d[j*dStride+i]
+//		}
+//	}
+//
+//go:noescape
+func MirrorBlockAVX512(d *float32, dStride int)
 
 // CopyRowsAVX512 copies rows of 32 elements.
 //

@@ -11,7 +11,7 @@ package amd64
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
 // d, is brought into the cache. A call of k = 1024 takes about 43 µs.
-// Up to k/4 rows at next, if it is not nil, are brought into the second-level cache.
+// Up to k/4 rows at next, if it is not nil, are brought into it too.
 // The elements of strips are pairs of bf16 numbers, of rows 2l and 2l+1, the first in the low
 // half.
 //
@@ -83,7 +83,7 @@ func GemmCornerPairsAVX512BF16(k int, a *float32, b *float32, acc *float32, resu
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
 // d, is brought into the cache. A call of k = 1024 takes about 43 µs.
-// Up to k/4 rows at next, if it is not nil, are brought into the second-level cache.
+// Up to k/4 rows at next, if it is not nil, are brought into it too.
 // The elements of strips are pairs of bf16 numbers, of rows 2l and 2l+1, the first in the low
 // half. So are those of c and d: strides are from one pair of rows to the next.
 //

@@ -11,7 +11,7 @@ package amd64
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
 // d, is brought into the cache. A call of k = 1024 takes about 10 µs.
-// Up to k/4 rows at next, if it is not nil, are brought into the second-level cache.
+// Up to k/4 rows at next, if it is not nil, are brought into it too.
 // Pairs of products are added as VDPBF16PS does, which is not in the loop: the odd one first,
 // with subnormal operands and sums flushed to zero.
 //
@@ -83,7 +83,7 @@ func GemmCornerPairsAVX512(k int, a *float32, b *float32, acc *float32, resume b
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
 // d, is brought into the cache. A call of k = 1024 takes about 10 µs.
-// Up to k/4 rows at next, if it is not nil, are brought into the second-level cache.
+// Up to k/4 rows at next, if it is not nil, are brought into it too.
 // Pairs of products are added as VDPBF16PS does, which is not in the loop: the odd one first,
 // with subnormal operands and sums flushed to zero.
 //

@@ -115,7 +115,7 @@ func TestGemmBlocks(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			cputest.Need(t, f.needs)
 			width := f.tiles[0] + f.tiles[1] + f.tiles[2]
-			for k := range 12 {
+			for _, k := range []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 49, 98, 147, 203} {
 				written := 0
 				for _, tile := range f.tiles {
 					for _, rows := range []int{written + 1, written + tile} {
@@ -137,40 +137,61 @@ func TestGemmBlocks(t *testing.T) {
 	}
 }
 
-// TestGemmPacking compares with the kernel that finds the strip packed.
-func TestGemmPacking(t *testing.T) {
+// TestGemmInPlace compares with the kernels that find A, B or both in strips.
+func TestGemmInPlace(t *testing.T) {
 	for _, f := range []struct {
-		name    string
-		needs   cpufeature.Set
-		width   int
-		block   blockFunc
-		packing func(rows, k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near, next *float32, nextStride int, from *float32, fromStride int)
+		name        string
+		needs       cpufeature.Set
+		width       int
+		block       blockFunc
+		packing     func(rows, k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near, next *float32, nextStride int, from *float32, fromStride int)
+		rows        func(rows, k int, a *float32, aStride int, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near, next *float32, nextStride int)
+		rowsPacking func(rows, k int, a *float32, aStride int, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near, next *float32, nextStride int, from *float32, fromStride int)
 	}{
-		{"AVX2", avx2, 16, amd64.GemmBlockAVX2, amd64.GemmPackingAVX2},
-		{"AVX512", cpufeature.AVX512, 32, amd64.GemmBlockAVX512, amd64.GemmPackingAVX512},
+		{"AVX2", avx2, 16, amd64.GemmBlockAVX2, amd64.GemmPackingAVX2, amd64.GemmRowsAVX2, amd64.GemmRowsPackingAVX2},
+		{"AVX512", cpufeature.AVX512, 32, amd64.GemmBlockAVX512, amd64.GemmPackingAVX512, amd64.GemmRowsAVX512, amd64.GemmRowsPackingAVX512},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			cputest.Need(t, f.needs)
 			w := f.width
 			for k := 1; k < 70; k++ {
-				for _, stride := range []int{w, w + 3} {
+				for _, padding := range []int{0, 3} {
 					for _, rows := range []int{1, w/2 + 1, w} {
 						for _, resume := range []bool{false, true} {
-							_, a := guarded(t, w*k)
+							stride, aStride := w+padding, k+padding
+							_, a := guarded(t, aStride*(w-1)+k)
 							_, from := guarded(t, stride*(k-1)+w)
-							_, b := guarded(t, w*k)
-							clear(b)
 							_, acc := guarded(t, w*w)
 							_, want := guarded(t, w*w)
-							_, got := guarded(t, w*w)
-							strip := make([]float32, w*k)
+							left, strip := make([]float32, w*k), make([]float32, w*k)
 							for l := range k {
+								for i := range w {
+									left[l*w+i] = a[i*aStride+l]
+								}
 								copy(strip[l*w:][:w], from[l*stride:])
 							}
-							f.block(rows, k, &a[0], &strip[0], &acc[0], resume, &want[0], w, &acc[0], w, 1.5, 0.5, nil, nil, 0)
-							f.packing(rows, k, &a[0], &b[0], &acc[0], resume, &got[0], w, &acc[0], w, 1.5, 0.5, nil, nil, 0, &from[0], stride)
-							requireBits(t, strip, b, "strip of k=%d stride=%d rows=%d", k, stride, rows)
-							requireBits(t, want, got, "k=%d stride=%d rows=%d resume=%v", k, stride, rows, resume)
+							f.block(rows, k, &left[0], &strip[0], &acc[0], resume, &want[0], w, &acc[0], w, 1.5, 0.5, nil, nil, 0)
+							try := func(name string, product func(b, d *float32)) {
+								_, got := guarded(t, w*w)
+								bMemory, b := guarded(t, w*k)
+								copy(b, strip)
+								if strings.HasSuffix(name, "packing") {
+									clear(b)
+								}
+								product(&b[0], &got[0])
+								requireBits(t, strip, b, "strip of %s k=%d padding=%d rows=%d", name, k, padding, rows)
+								requireBits(t, want, got, "%s k=%d padding=%d rows=%d resume=%v", name, k, padding, rows, resume)
+								bMemory.Check()
+							}
+							try("packing", func(b, d *float32) {
+								f.packing(rows, k, &left[0], b, &acc[0], resume, d, w, &acc[0], w, 1.5, 0.5, nil, nil, 0, &from[0], stride)
+							})
+							try("rows", func(b, d *float32) {
+								f.rows(rows, k, &a[0], aStride, b, &acc[0], resume, d, w, &acc[0], w, 1.5, 0.5, nil, nil, 0)
+							})
+							try("rows, packing", func(b, d *float32) {
+								f.rowsPacking(rows, k, &a[0], aStride, b, &acc[0], resume, d, w, &acc[0], w, 1.5, 0.5, nil, nil, 0, &from[0], stride)
+							})
 						}
 					}
 				}
@@ -302,6 +323,7 @@ func TestBlockMoves(t *testing.T) {
 	const dStride, sStride = 37, 35
 	const avx512 = cpufeature.AVX512
 	scaled := func(x float32) float32 { return float32(float32(x*0.7)*1e30) / 3e29 }
+	mirrored := func(dst, _ []float32, i, j int) { dst[max(i, j)*dStride+min(i, j)] = dst[min(i, j)*dStride+max(i, j)] }
 	src := func(rows, cols int) []float32 { _, x := guarded(t, (rows-1)*sStride+cols); return x }
 	for _, f := range []struct {
 		name  string
@@ -319,6 +341,8 @@ func TestBlockMoves(t *testing.T) {
 			func(dst, src []float32, i, j int) {
 				setNumber(&dst[j/2*dStride+i], j%2, pairLane(src[i/2*sStride+j], i%2))
 			}},
+		{"MirrorBlockAVX2", avx2, 16, 16, func(dst, _ *float32) { amd64.MirrorBlockAVX2(dst, dStride) }, mirrored},
+		{"MirrorBlockAVX512", avx512, 32, 32, func(dst, _ *float32) { amd64.MirrorBlockAVX512(dst, dStride) }, mirrored},
 		{"CopyRowsAVX2", avx2, 16, 16, func(dst, src *float32) { amd64.CopyRowsAVX2(16, dst, dStride, src, sStride) },
 			func(dst, src []float32, i, j int) { dst[i*dStride+j] = src[i*sStride+j] }},
 		{"CopyRowsAVX512", avx512, 32, 32, func(dst, src *float32) { amd64.CopyRowsAVX512(32, dst, dStride, src, sStride) },

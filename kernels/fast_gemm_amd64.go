@@ -36,11 +36,14 @@ var stripsAVX2 = &strips.Kernels{
 	Width:          16,
 	Block:          amd64.GemmBlockAVX2,
 	Packing:        amd64.GemmPackingAVX2,
+	Rows:           amd64.GemmRowsAVX2,
+	RowsPacking:    amd64.GemmRowsPackingAVX2,
 	Corner:         amd64.GemmCornerAVX2,
 	Transpose:      amd64.TransposeBlockAVX2,
 	CopyRows:       amd64.CopyRowsAVX2,
 	Normalize:      amd64.NormalizeBlockAVX2,
 	TransposeStrip: amd64.TransposeBlockAVX2,
+	Mirror:         amd64.MirrorBlockAVX2,
 
 	Absmax: amd64.AbsmaxAVX2, SumSquares: amd64.SumSquaresAVX2,
 }
@@ -54,6 +57,7 @@ var stripsBF16AVX2 = &strips.Kernels{
 	CopyRows:       amd64.CopyRowsAVX2,
 	Normalize:      amd64.NormalizeBlockBF16AVX2,
 	TransposeStrip: amd64.TransposeBlockAVX2,
+	Mirror:         amd64.MirrorBlockAVX2,
 
 	Absmax: amd64.AbsmaxAVX2, SumSquares: amd64.SumSquaresAVX2,
 }
@@ -63,6 +67,7 @@ var pairsAVX2 = &strips.Kernels{
 	Width:          16,
 	Block:          amd64.GemmBlockPairsAVX2,
 	Corner:         amd64.GemmCornerPairsAVX2,
+	Mirror:         amd64.MirrorBlockAVX2,
 	Transpose:      amd64.TransposeBlockAVX2,
 	CopyRows:       amd64.CopyRowsAVX2,
 	PackRows:       amd64.WidenRowsAVX2,
@@ -75,11 +80,15 @@ var stripsAVX512 = &strips.Kernels{
 	Width:          32,
 	Block:          amd64.GemmBlockAVX512,
 	Packing:        amd64.GemmPackingAVX512,
+	Rows:           amd64.GemmRowsAVX512,
+	RowsPacking:    amd64.GemmRowsPackingAVX512,
+	Crowded:        cpufeature.L1Data < 12*4096, // of 12 rows
 	Corner:         amd64.GemmCornerAVX512,
 	Transpose:      amd64.TransposeBlockAVX512,
 	CopyRows:       amd64.CopyRowsAVX512,
 	Normalize:      amd64.NormalizeBlockAVX512,
 	TransposeStrip: amd64.TransposeBlockAVX512,
+	Mirror:         amd64.MirrorBlockAVX512,
 
 	Absmax: amd64.AbsmaxAVX512, SumSquares: amd64.SumSquaresAVX512,
 }
@@ -92,6 +101,7 @@ var stripsBF16AVX512 = &strips.Kernels{
 	CopyRows:       amd64.CopyRowsAVX512,
 	Normalize:      amd64.NormalizeBlockBF16AVX512,
 	TransposeStrip: amd64.TransposeBlockAVX512,
+	Mirror:         amd64.MirrorBlockAVX512,
 
 	Absmax: amd64.AbsmaxAVX512, SumSquares: amd64.SumSquaresAVX512,
 }
@@ -100,6 +110,7 @@ var pairsAVX512 = &strips.Kernels{
 	Width:          32,
 	Block:          amd64.GemmBlockPairsAVX512,
 	Corner:         amd64.GemmCornerPairsAVX512,
+	Mirror:         amd64.MirrorBlockAVX512,
 	Transpose:      amd64.TransposeBlockAVX512,
 	CopyRows:       amd64.CopyRowsAVX512,
 	PackRows:       amd64.WidenRowsAVX512,
@@ -127,6 +138,7 @@ var pairsAVX512BF16 = &strips.Kernels{
 	Paired:         true,
 	Block:          amd64.GemmBlockPairsAVX512BF16,
 	Corner:         amd64.GemmCornerPairsAVX512BF16,
+	Mirror:         amd64.MirrorBlockAVX512,
 	Transpose:      amd64.TransposeBlockAVX512,
 	CopyRows:       amd64.CopyRowsAVX512,
 	PackRows:       amd64.PairRowsAVX512BF16,

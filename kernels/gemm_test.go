@@ -97,8 +97,8 @@ func TestSyrkGivesTheReferencesBits(t *testing.T) {
 	for _, impl := range kernels.OpSyrkFloat32.Impls {
 		t.Run(impl.Name, func(t *testing.T) {
 			cputest.Need(t, impl.Needs)
-			mem := newOperands(t, 67<<10)
-			shapes := [][2]int{{48, 64}, {64, 65}, {65, 300}, {50, 1030}, {80, 513}, {5, 0}}
+			mem := newOperands(t, 1100*1102)
+			shapes := [][2]int{{48, 64}, {64, 65}, {65, 300}, {50, 1030}, {80, 513}, {5, 0}, {1100, 3}}
 			for n := 1; n <= 33; n++ {
 				shapes = append(shapes, [2]int{n, (n*13)%33 + 1})
 			}

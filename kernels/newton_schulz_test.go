@@ -102,7 +102,7 @@ func TestLargeNewtonSchulz(t *testing.T) {
 		for _, c := range []struct {
 			plan       string
 			rows, cols int
-		}{{"standard", 128, 512}, {"Gram restart", 512, 128}, {"parity", 264, 264}, {"Gram", 259, 290}} {
+		}{{"standard", 128, 512}, {"Gram restart", 512, 128}, {"parity", 264, 264}, {"Gram", 259, 290}, {"standard", 40, 1100}, {"Gram", 2050, 7}} {
 			plan := newtonSchulzPlans[c.plan]
 			plan.BFloat16 = bfloat16
 			requireSameStacks(t, f, &plan, stackOf(1, c.rows, c.cols, 0), 3)

@@ -6,6 +6,7 @@ import "unsafe"
 type chains struct {
 	rows, layers int
 	a, b         []float32 // a part of a strip each
+	aStride      int       // where it is not 0, a is rows of a matrix instead
 	acc          []float32 // the unfinished chains, where there may be such
 	resume       bool      // they have been begun
 	from         rows      // what b is to be made of, if it is not there yet
@@ -58,14 +59,23 @@ func (e *Kernels) extend(t *chains, r *result) {
 				to.c = nil
 			}
 		}
-		a, b, acc := unsafe.SliceData(t.a[done*e.Width:]), unsafe.SliceData(t.b[done*e.Width:]), unsafe.SliceData(t.acc)
+		left, b, acc := t.a[done*e.Width:], unsafe.SliceData(t.b[done*e.Width:]), unsafe.SliceData(t.acc)
+		if t.aStride != 0 {
+			left = t.a[done:]
+		}
+		a := unsafe.SliceData(left)
+		next, from := t.next.at(done/layersARow), t.from.at(done)
 		switch {
 		case t.diagonal:
 			e.Corner(layers, a, b, acc, resume, to.d, to.dStride, to.c, to.cStride, to.alpha, to.beta, to.near)
-		case t.from.first != nil:
-			e.Packing(t.rows, layers, a, b, acc, resume, to.d, to.dStride, to.c, to.cStride, to.alpha, to.beta, to.near, t.next.at(done/layersARow), t.next.stride, t.from.at(done), t.from.stride)
+		case t.aStride != 0 && from != nil:
+			e.RowsPacking(t.rows, layers, a, t.aStride, b, acc, resume, to.d, to.dStride, to.c, to.cStride, to.alpha, to.beta, to.near, next, t.next.stride, from, t.from.stride)
+		case t.aStride != 0:
+			e.Rows(t.rows, layers, a, t.aStride, b, acc, resume, to.d, to.dStride, to.c, to.cStride, to.alpha, to.beta, to.near, next, t.next.stride)
+		case from != nil:
+			e.Packing(t.rows, layers, a, b, acc, resume, to.d, to.dStride, to.c, to.cStride, to.alpha, to.beta, to.near, next, t.next.stride, from, t.from.stride)
 		default:
-			e.Block(t.rows, layers, a, b, acc, resume, to.d, to.dStride, to.c, to.cStride, to.alpha, to.beta, to.near, t.next.at(done/layersARow), t.next.stride)
+			e.Block(t.rows, layers, a, b, acc, resume, to.d, to.dStride, to.c, to.cStride, to.alpha, to.beta, to.near, next, t.next.stride)
 		}
 		if done += layers; done == t.layers {
 			return

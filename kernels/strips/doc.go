@@ -31,8 +31,15 @@ type Kernels struct {
 	Block  func(rows, layers int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near, next *float32, nextStride int)
 	Corner func(layers int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32)
 
-	// Packing is Block that makes the strip of B from rows of float32. There may be none.
-	Packing func(rows, layers int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near, next *float32, nextStride int, from *float32, fromStride int)
+	// Packing is Block that makes the strip of B from rows of float32, Rows is Block that
+	// finds A in rows of float32, and RowsPacking both. They may be missing.
+	Packing     func(rows, layers int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near, next *float32, nextStride int, from *float32, fromStride int)
+	Rows        func(rows, layers int, a *float32, aStride int, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near, next *float32, nextStride int)
+	RowsPacking func(rows, layers int, a *float32, aStride int, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near, next *float32, nextStride int, from *float32, fromStride int)
+
+	// Crowded tells that the first-level cache has fewer ways than a tile of Rows has rows,
+	// which therefore may not be a multiple of a page apart.
+	Crowded bool
 
 	// Transpose and CopyRows move float32.
 	Transpose func(dst *float32, dStride int, src *float32, sStride int)
@@ -49,6 +56,7 @@ type Kernels struct {
 	// paired strips only, takes it out.
 	Normalize      func(dst, src *float32, sStride int, first, second, divisor float32)
 	TransposeStrip func(dst *float32, dStride int, src *float32, sStride int)
+	Mirror         func(d *float32, dStride int) // of float32
 	UnpackRows     func(layers int, dst *float32, dStride int, src *float32, sStride int)
 
 	Absmax     func(x []float32) float32
@@ -90,12 +98,13 @@ func worthwhile(threads, rows, cols, depth int) int {
 	return max(min(threads, int(min(work, 1<<20))), 1)
 }
 
-// tiling divides a group of panels and the strips that they are multiplied by into pieces:
-// a strip and some panels, or all, each.
+// tiling divides panels and the strips that they are multiplied by into pieces: a strip and
+// the panels of a group, or some of them. A group is done before the next.
 type tiling struct {
-	first, panels int
-	strips, high  int
-	ahead         int // strips from one to the next of a worker
+	first, last int // panels
+	group, high int // panels of a group, and of a piece
+	strips      int
+	ahead       int // strips from one to the next of a worker
 }
 
 // group is the number of panels of so many layers in a group.
@@ -103,25 +112,33 @@ func (e *Kernels) group(layers int) int {
 	return max(groupBytes/(4*e.Width*max(layers, 1)), 1)
 }
 
-func tile(first, panels, strips, threads int) tiling {
-	t := tiling{first, panels, strips, panels, 1}
+func tile(first, last, group, strips, threads int) tiling {
+	group = min(group, last-first)
+	t := tiling{first, last, group, group, strips, 1}
 	if threads > 1 {
-		parts := (threadPieces*threads + strips - 1) / strips
-		t.high = (panels + parts - 1) / parts
+		whole := t.pieces()
+		parts := (threadPieces*threads + whole - 1) / whole
+		t.high = (group + parts - 1) / parts
 		t.ahead = max(threads/t.parts(), 1)
 	}
 	return t
 }
 
-func (t tiling) parts() int { return (t.panels + t.high - 1) / t.high }
+// parts is the number of pieces of a strip and a group.
+func (t tiling) parts() int { return (t.group + t.high - 1) / t.high }
 
-func (t tiling) pieces() int { return t.strips * t.parts() }
+func (t tiling) pieces() int {
+	groups := (t.last - t.first + t.group - 1) / t.group
+	return groups * t.strips * t.parts()
+}
 
 // at is the strip of a piece and the half-open range of its panels. The last strips come
 // first: those of symmetric products have more panels.
 func (t tiling) at(piece int) (strip, panel, last int) {
-	panel = t.first + piece%t.parts()*t.high
-	return t.strips - 1 - piece/t.parts(), panel, min(panel+t.high, t.first+t.panels)
+	parts := t.parts()
+	begin := t.first + piece/(t.strips*parts)*t.group
+	panel = begin + piece%parts*t.high
+	return t.strips - 1 - piece/parts%t.strips, panel, min(panel+t.high, begin+t.group, t.last)
 }
 
 // aligned drops elements up to the first cache line's beginning.

@@ -45,9 +45,10 @@ type product struct {
 
 	i, j, k section
 	packedA []float32 // strips of Aᵀ, of one group
-	packedB []float32
+	memoryB []float32
+	packedB []float32 // strips of B, in it
 	packed  bool      // all of B is packed, and not by those who need it
-	pitch   int       // layers from a strip to the next
+	pitch   int       // layers of a strip
 	sums    []float32 // unfinished chains, strip by strip
 	rooms   []float32 // three blocks a worker
 	tiling  tiling
@@ -63,11 +64,20 @@ type operand struct {
 // section is a part of a dimension.
 type section struct{ first, n int }
 
-const mostSection = 1024
+const (
+	page         = 4096
+	mostPages    = 512
+	mostSection  = 1024
+	sectionUnits = 64 // whole blocks
+)
 
-func (s *section) next(of int) bool {
+// next makes sections of almost one size, which is at most most.
+func (s *section) next(of, most int) bool {
 	s.first += s.n
-	s.n = min(mostSection, of-s.first)
+	left := of - s.first
+	parts := max((left+most-1)/most, 1)
+	even := (left + parts - 1) / parts
+	s.n = min((even+sectionUnits-1)/sectionUnits*sectionUnits, left)
 	return s.n > 0
 }
 
@@ -107,11 +117,11 @@ func (j *job) allocate(threads int) {
 	if j.depth > mostSection {
 		sums = rows * cols
 	}
-	if need := (group+cols)*depth + sums + rooms + slack; len(j.memory) < need {
+	if need := group*depth + cols*(depth+1) + page/4 + sums + rooms + slack; len(j.memory) < need {
 		j.memory = make([]float32, need)
 	}
 	a := arena{aligned(j.memory)}
-	j.packedA, j.packedB = a.take(group*depth), a.take(cols*depth)
+	j.packedA, j.memoryB = a.take(group*depth), a.take(cols*(depth+1)+page/4)
 	j.sums, j.rooms = a.take(sums), a.take(rooms)
 }
 
@@ -126,13 +136,13 @@ func (p *product) room(worker, number int) []float32 {
 }
 
 func (j *job) run(threads int) {
-	for j.i = (section{}); j.i.next(j.rows); {
-		for j.j = (section{}); j.j.next(j.cols); {
+	for j.i = (section{}); j.i.next(j.rows, mostSection); {
+		for j.j = (section{}); j.j.next(j.cols, mostSection); {
 			if j.symmetric && j.j.first < j.i.first {
 				continue
 			}
 			j.k = section{}
-			for again := j.k.next(j.depth) || j.depth == 0; again; again = j.k.next(j.depth) {
+			for again := j.k.next(j.depth, mostSection) || j.depth == 0; again; again = j.k.next(j.depth, mostSection) {
 				j.section(threads)
 			}
 		}
@@ -140,20 +150,31 @@ func (j *job) run(threads int) {
 }
 
 // section multiplies a section of A by one of B, a group of panels at a time. Their strips
-// are packed when they are first needed, and so still near when they are used.
+// are packed when they are first needed, and so still near when they are used. Once those
+// of B are, and if A needs no packing, groups do not wait for one another.
 func (j *job) section(threads int) {
 	j.pitch = j.padded(j.k.n)
-	panels, strips := j.strips(j.i.n), j.strips(j.j.n)
-	group := j.group(j.pitch)
-	for first := 0; first < panels; first += group {
-		j.tiling = tile(first, min(group, panels-first), strips, threads)
-		j.crew.Run(j.tiling.panels, (*packingA)(&j.product))
-		j.packed = first > 0
+	j.packedB = j.memoryB[j.phase():]
+	panels, strips, group := j.strips(j.i.n), j.strips(j.j.n), j.group(j.pitch)
+	j.packed = j.scattered()
+	if j.packed {
+		j.crew.Run(j.piecesB(), (*packingB)(&j.product))
+	}
+	for first := 0; first < panels; first = j.tiling.last {
+		last := min(first+group, panels)
+		if j.packed && (j.shared() || j.inPlaceA()) {
+			last = panels
+		}
+		j.tiling = tile(first, last, group, strips, threads)
+		if n := j.panelsToPack(); n > 0 {
+			j.crew.Run(n, (*packingA)(&j.product))
+		}
 		if !j.packed && j.tiling.parts() > 1 {
-			j.crew.Run(strips, (*packingB)(&j.product))
+			j.crew.Run(j.piecesB(), (*packingB)(&j.product))
 			j.packed = true
 		}
 		j.crew.Run(j.tiling.pieces(), (*multiplication)(&j.product))
+		j.packed = true
 	}
 }
 
@@ -164,20 +185,104 @@ type (
 )
 
 func (p *packingA) Do(worker, piece int) {
-	p.pack(p.packedA[piece*p.pitch*p.Width:], p.a, p.i, p.tiling.first+piece, p.k, (*product)(p).room(worker, 0))
+	q := (*product)(p)
+	panel := p.tiling.first + piece
+	switch {
+	case q.shared():
+		q.packB(worker, panel)
+		return
+	case q.inPlaceA():
+		panel = p.tiling.last - 1
+	}
+	p.pack(p.packedA[piece*p.pitch*p.Width:], p.a, p.i, panel, p.k, section{0, p.k.n}, q.room(worker, 0))
 }
 
-func (p *packingB) Do(worker, piece int) { (*product)(p).packB(worker, piece) }
+// inPlaceA tells that the kernels read whole panels of A where they are.
+func (p *product) inPlaceA() bool {
+	if p.Rows == nil || p.shared() || p.k.n == 0 || !p.a.alongRows || p.a.Data.F32 == nil {
+		return false
+	}
+	return !p.Crowded || 4*p.a.Stride%page != 0
+}
+
+// wholePanel tells that a panel has all its rows.
+func (p *product) wholePanel(panel int) bool { return (panel+1)*p.Width <= p.i.n }
+
+// panelsToPack is the number of panels of these groups, of which there may be one, that are
+// to be packed: all, those that are not strips of B too, or the one that is not whole.
+func (p *product) panelsToPack() int {
+	switch {
+	case p.shared() && p.packed:
+		return 0
+	case p.inPlaceA() && p.wholePanel(p.tiling.last-1):
+		return 0
+	case p.inPlaceA():
+		return 1
+	}
+	return p.tiling.last - p.tiling.first
+}
+
+// Do packs a strip of a B that is transposed, and else some layers of all strips, which
+// visits each of its pages once.
+func (p *packingB) Do(worker, piece int) {
+	q := (*product)(p)
+	if p.b.alongRows {
+		if !q.isPanel(piece) {
+			q.packB(worker, piece)
+		}
+		return
+	}
+	layers := section{first: piece * p.Width * p.unit(), n: p.Width * p.unit()}
+	for strip := range p.strips(p.j.n) {
+		p.pack(q.strip(strip), p.b, p.j, strip, p.k, layers, q.room(worker, 0))
+	}
+}
+
+func (p *product) piecesB() int {
+	if p.b.alongRows {
+		return p.strips(p.j.n)
+	}
+	return p.pitch / p.Width
+}
+
+// scattered tells that the rows of B that a strip is made of lie on more pages than the
+// processor knows the addresses of.
+func (p *product) scattered() bool {
+	rowBytes := 4 * p.b.Stride / p.unit()
+	return !p.b.alongRows && p.k.n*min(rowBytes, page) > mostPages*page
+}
+
+// strip is where a strip of B is. Strips begin as far apart as their columns of C, modulo
+// a page, and where C's have passed: a load whose address is that of a store in its last
+// 12 bits waits for it, and the stores of a tile wait for the end of its chains.
+func (p *product) strip(number int) []float32 { return p.packedB[number*(p.pitch+1)*p.Width:] }
+
+func (p *product) phase() int {
+	c := p.c.Data.F32
+	if c == nil {
+		return 0
+	}
+	from := uintptr(unsafe.Pointer(&p.memoryB[0]))
+	to := uintptr(unsafe.Pointer(&c[p.j.first])) + uintptr(4*p.Width)
+	return int((to-from)%page) / cacheLine * cacheLine / 4
+}
+
+// shared tells that panels of A are strips of B, isPanel that a strip has been packed as
+// one of this group.
+func (p *product) shared() bool { return p.symmetric && p.i.first == p.j.first }
+
+func (p *product) isPanel(strip int) bool { return p.shared() && strip < p.tiling.last }
 
 func (p *product) packB(worker, strip int) {
-	p.pack(p.packedB[strip*p.pitch*p.Width:], p.b, p.j, strip, p.k, p.room(worker, 0))
+	p.pack(p.strip(strip), p.b, p.j, strip, p.k, section{0, p.k.n}, p.room(worker, 0))
 }
 
-// pack fills one strip, in blocks. Its first lane is a number of strips into the section.
-func (e *Kernels) pack(dst []float32, m operand, lanes section, strip int, k section, room []float32) {
+// pack fills a part of a strip, in blocks. Its first lane is a number of strips into the
+// section, and its part begins with a block of the section of k.
+func (e *Kernels) pack(dst []float32, m operand, lanes section, strip int, k, part section, room []float32) {
 	first := lanes.first + strip*e.Width
 	n := min(e.Width, lanes.first+lanes.n-first)
-	for done := 0; done < k.n; done += e.Width * e.unit() {
+	for done := part.first; done < min(part.first+part.n, k.n); done += e.Width * e.unit() {
 		depth := min(e.Width*e.unit(), k.n-done)
 		w := window{row: k.first + done, col: first, rows: depth, cols: n, height: e.Width * e.unit(), width: e.Width}
 		if m.alongRows {
@@ -231,7 +336,7 @@ func (p *multiplication) Do(worker, piece int) {
 		last = min(last, (p.j.first-p.i.first)/p.Width+strip+1)
 	}
 	from := rows{}
-	if !p.packed {
+	if !p.packed && !(*product)(p).isPanel(strip) {
 		if from = (*product)(p).inPlace(strip); from.first == nil {
 			(*product)(p).packB(worker, strip)
 		}
@@ -257,7 +362,7 @@ func (p *product) next(strip, block int) rows {
 	switch {
 	case row < 0 || strip < 0:
 	case p.packed:
-		return rows{p.packedB[(strip*p.pitch+row)*p.Width:], p.Width}
+		return rows{p.strip(strip)[row*p.Width:], p.Width}
 	case !p.b.alongRows && p.b.Data.F32 != nil:
 		return rows{p.b.Data.F32[(p.k.first+row)*p.b.Stride+p.j.first+strip*p.Width:], p.b.Stride}
 	}
@@ -273,10 +378,20 @@ type block struct {
 func (p *product) block(worker, panel, strip int, from, next rows) {
 	i, j := p.i.first+panel*p.Width, p.j.first+strip*p.Width
 	b := block{i, j, min(p.Width, p.rows-i), min(p.Width, p.cols-j), chains{
-		a: p.packedA[(panel-p.tiling.first)*p.pitch*p.Width:], b: p.packedB[strip*p.pitch*p.Width:],
+		b:      p.strip(strip),
 		layers: p.layers(p.k.n), resume: p.k.first > 0, diagonal: p.symmetric && i == j, from: from, next: next,
 	}}
 	b.chains.rows = b.rows
+	switch {
+	case p.shared():
+		b.a = p.strip(panel)
+	case !p.inPlaceA():
+		b.a = p.packedA[(panel-p.tiling.first)*p.pitch*p.Width:]
+	case p.wholePanel(panel):
+		b.a, b.aStride = p.a.Data.F32[i*p.a.Stride+p.k.first:], p.a.Stride
+	default:
+		b.a = p.packedA
+	}
 	if p.depth > mostSection {
 		b.acc = p.sums[(strip*p.strips(p.i.n)+panel)*p.Width*p.Width:]
 	}
@@ -290,10 +405,13 @@ func (p *product) block(worker, panel, strip int, from, next rows) {
 // finish stores the block in C, and its mirror image.
 func (p *product) finish(b *block, worker int) {
 	width, stride := p.Width, p.c.Stride
-	if c := p.c.Data.F32; c != nil && b.rows == width && b.cols == width && !b.diagonal {
+	if c := p.c.Data.F32; c != nil && b.rows == width && b.cols == width {
 		d := &c[b.i*stride+b.j]
 		p.extend(&b.chains, &result{d, stride, d, stride, p.alpha, p.beta, nil})
-		if p.symmetric {
+		switch {
+		case b.diagonal:
+			p.Mirror(d, stride)
+		case p.symmetric:
 			p.Transpose(&c[b.j*stride+b.i], stride, d, stride)
 		}
 		return
@@ -303,15 +421,11 @@ func (p *product) finish(b *block, worker int) {
 		p.load(d, b, room)
 	}
 	p.extend(&b.chains, &result{&d[0], width, &d[0], width, p.alpha, p.beta, nil})
-	if p.symmetric {
-		p.Transpose(&mirrored[0], width, &d[0], width)
-	}
 	switch {
 	case b.diagonal:
-		for i := 1; i < width; i++ {
-			copy(d[i*width:], mirrored[i*width:][:i])
-		}
+		p.Mirror(&d[0], width)
 	case p.symmetric:
+		p.Transpose(&mirrored[0], width, &d[0], width)
 		p.store(mirrored, b.j, b.i, b.cols, b.rows, room)
 	}
 	p.store(d, b.i, b.j, b.rows, b.cols, room)

@@ -102,15 +102,20 @@ type step struct {
 	d, a, b, c   []float32
 	transposed   []float32 // of D, or nil
 	depth, pitch int       // of a and b, without and with padding
+	layers       section   // of the depth, whose chains go on in d
 	alpha, beta  float32
 	symmetric    bool // blocks on and above the diagonal are computed and mirrored
 }
 
 func (m *matrix) run(s step, cols int) {
-	m.step = s
-	panels, group := m.strips(m.rows), m.group(m.layers(s.depth))
-	for first := 0; first < panels; first += group {
-		m.tiling = tile(first, min(group, panels-first), m.strips(cols), m.sharing())
+	panels, layers := m.strips(m.rows), m.layers(s.depth)
+	most := mostSection
+	if m.Paired { // whose results are too narrow for chains
+		most = max(most, layers)
+	}
+	for s.layers = (section{}); s.layers.next(layers, most); {
+		m.step = s
+		m.tiling = tile(0, panels, m.group(s.layers.n), m.strips(cols), m.sharing())
 		m.share(m.tiling.pieces(), (*stepping)(m))
 	}
 }
@@ -130,20 +135,28 @@ func (m *stepping) Do(worker, piece int) {
 
 // next is what a block brings near of the next strip.
 func (m *matrix) next(strip, block int) rows {
-	row, strip := share(block, m.layers(m.step.depth)), strip-m.tiling.ahead
+	row, strip := share(block, m.step.layers.n), strip-m.tiling.ahead
 	if row < 0 || strip < 0 {
 		return rows{}
 	}
-	return rows{m.step.b[m.at(strip, 0, m.step.pitch)+row*m.Width:], m.Width}
+	return rows{m.step.b[m.at(strip, 0, m.step.pitch)+(m.step.layers.first+row)*m.Width:], m.Width}
 }
 
 func (m *stepping) block(worker, panel, strip int, next rows) {
 	p, width := &m.step, m.Width
 	at := m.at(strip, panel*width, m.height)
 	d := p.d[at : at+m.blockSize()]
+	first := p.layers.first * width
 	c := chains{
-		rows: width, layers: m.layers(p.depth), a: p.a[m.at(panel, 0, p.pitch):], b: p.b[m.at(strip, 0, p.pitch):],
-		acc: (*matrix)(m).room(worker, 0), diagonal: p.symmetric && panel == strip, next: next,
+		rows: width, layers: p.layers.n, a: p.a[m.at(panel, 0, p.pitch)+first:], b: p.b[m.at(strip, 0, p.pitch)+first:],
+		acc: d, resume: first > 0, diagonal: p.symmetric && panel == strip, next: next,
+	}
+	if m.Paired {
+		c.acc = (*matrix)(m).room(worker, 0)
+	}
+	if p.layers.first+p.layers.n < m.layers(p.depth) {
+		m.extend(&c, nil)
+		return
 	}
 	r := result{d: &d[0], dStride: width, cStride: width, alpha: p.alpha, beta: p.beta}
 	if p.beta != 0 {
@@ -157,6 +170,8 @@ func (m *stepping) block(worker, panel, strip int, next rows) {
 	}
 	m.extend(&c, &r)
 	switch {
+	case c.diagonal && !m.Paired:
+		m.Mirror(&d[0], width)
 	case c.diagonal:
 		room := (*matrix)(m).room(worker, 0)
 		m.TransposeStrip(&room[0], width, &d[0], width)
@@ -168,13 +183,11 @@ func (m *stepping) block(worker, panel, strip int, next rows) {
 	}
 }
 
-// copyLower copies the elements of a block that are below its diagonal.
+// copyLower copies the elements of a block of pairs that are below its diagonal.
 func (e *Kernels) copyLower(dst, src []float32) {
-	for i := 0; i < e.Width; i += e.unit() {
-		first := i / e.unit() * e.Width
+	for i := 0; i < e.Width; i += 2 {
+		first := i / 2 * e.Width
 		copy(dst[first:], src[first:][:i])
-		if e.Paired {
-			halves(dst)[2*(first+i)+1] = halves(src)[2*(first+i)+1]
-		}
+		halves(dst)[2*(first+i)+1] = halves(src)[2*(first+i)+1]
 	}
 }

@@ -2,12 +2,17 @@ package main
 
 import (
 	"fmt"
+	"math"
+	"math/bits"
 
 	"github.com/mmcloughlin/avo/operand"
 )
 
 // unroll is the number of k that a pass of the inner loop takes.
 const unroll = 4
+
+// cacheLine is a line of the caches in float32.
+const cacheLine = 16
 
 // chain is a way to compute the elements of products.
 type chain struct {
@@ -17,8 +22,9 @@ type chain struct {
 	paired, dotted bool
 	// rounded results are bf16 numbers, in the form that operands have.
 	rounded bool
-	// packing chains find b in a matrix, and make the strip.
-	packing bool
+	// packing chains find b in a matrix, and make the strip. In-place ones find a in the
+	// rows of a matrix.
+	packing, inPlace bool
 }
 
 var (
@@ -36,16 +42,20 @@ func (g *generator) products(chains ...chain) {
 	for _, c := range chains {
 		g.product(c, "GemmBlock"+c.name+g.name, true, g.block)
 		if c == plain {
-			packing := c
-			packing.packing = true
-			g.product(packing, "GemmPacking"+g.name, true, g.block)
+			g.product(chain{packing: true}, "GemmPacking"+g.name, true, g.block)
+			g.product(chain{inPlace: true}, "GemmRows"+g.name, true, g.block)
+			g.product(chain{inPlace: true, packing: true}, "GemmRowsPacking"+g.name, true, g.block)
 		}
 		g.product(c, "GemmCorner"+c.name+g.name, false, g.corner)
 	}
 }
 
 func (g *generator) product(c chain, name string, limited bool, tiles []tile) {
-	parameters := "k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near"
+	operands := "a, b, acc *float32"
+	if c.inPlace {
+		operands = "a *float32, aStride int, b, acc *float32"
+	}
+	parameters := "k int, " + operands + ", resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near"
 	if limited {
 		parameters = "rows, " + parameters + ", next *float32, nextStride int"
 	} else {
@@ -55,15 +65,13 @@ func (g *generator) product(c chain, name string, limited bool, tiles []tile) {
 		parameters += ", from *float32, fromStride int"
 	}
 	g.function(name, "("+parameters+")", g.documentation(c, name, limited))
-	a, acc := g.arg("a"), g.arg("acc")
-	d, dStride := g.arg("d"), g.stride("dStride", 4)
-	old, oldStride := g.arg("c"), g.stride("cStride", 4)
+	g.table = g.AllocLocal(stageBytes * stageCount)
 	if c.paired {
 		g.prepareFlush()
 	}
 	done := "done"
 	for i, t := range tiles {
-		g.tile(c, t, a, acc, d, dStride, old, oldStride, limited && i == 0)
+		g.tile(c, t, limited && i == 0)
 		if limited && i < len(tiles)-1 {
 			g.CMPQ(g.arg("rows"), operand.I32(t.row+t.rows))
 			g.JLE(operand.LabelRef(done))
@@ -94,13 +102,17 @@ call to resume. c may be nil, or d itself. What is at near, in rows as far apart
 d, is brought into the cache. A call of k = 1024 takes about ` + g.time(c) + ` µs.`
 	if limited {
 		text += `
-Up to k/4 rows at next, if it is not nil, are brought into the second-level cache.`
+Up to k/4 rows at next, if it is not nil, are brought into it too.`
 	}
 	if c.packing {
 		text += `
 First b is copied from a matrix.`
 	}
-	add, old, store := "x = FMA(a[l*%[1]d+i], b[l*%[1]d+j], x)", "c[i*cStride+j]", "d[i*dStride+j] = x"
+	factor := "a[l*%[1]d+i]"
+	if c.inPlace {
+		factor = "a[i*aStride+l]"
+	}
+	add, old, store := "x = FMA("+factor+", b[l*%[1]d+j], x)", "c[i*cStride+j]", "d[i*dStride+j] = x"
 	copying := "\n"
 	if c.packing {
 		copying += `
@@ -174,8 +186,9 @@ func (c chain) unit() int {
 	return 1
 }
 
-// tile does one of a block's tiles.
-func (g *generator) tile(c chain, t tile, a, acc, d, dStride, old, oldStride gp, looksAhead bool) {
+// tile does one of a block's tiles. One that looks ahead brings rows of the next strip
+// near.
+func (g *generator) tile(c chain, t tile, looksAhead bool) {
 	sum := make([][]vec, t.rows)
 	for i := range sum {
 		for range t.vectors {
@@ -190,65 +203,42 @@ func (g *generator) tile(c chain, t tile, a, acc, d, dStride, old, oldStride gp,
 		}
 	}
 	column := func(v int) int { return (t.vector + v) * g.lanes }
-	chains := func(i, v int) mem { return at(acc, (t.row+i)*g.width+column(v)) }
+	chains := func(acc gp, i, v int) mem { return at(acc, (t.row+i)*g.width+column(v)) }
 
 	fresh, begin := g.label("fresh"), g.label("begin")
 	resume := g.Load(g.Param("resume"), g.GP8())
 	g.TESTB(resume, resume)
 	g.JZ(operand.LabelRef(fresh))
-	each(func(i, v int) { g.VMOVUPS(chains(i, v), sum[i][v]) })
+	unfinished := g.arg("acc")
+	each(func(i, v int) { g.VMOVUPS(chains(unfinished, i, v), sum[i][v]) })
 	g.JMP(operand.LabelRef(begin))
 	g.Label(fresh)
 	each(func(i, v int) { g.VXORPS(sum[i][v], sum[i][v], sum[i][v]) })
 	g.Label(begin)
 
-	n, p, q := g.arg("k"), g.copyOf(a), g.arg("b")
+	n := g.plan(c, t, looksAhead)
+	left, right := g.leftOperand(c, t), g.rightOperand(c, t)
 	if c.paired {
 		g.LDMXCSR(g.flush)
 	}
-	first, ahead := g.prefetched(c, t, n, d, dStride, old, oldStride)
-	var source rows
-	if c.packing && t.row == 0 {
-		source = rows{g.arg("from"), g.stride("fromStride", 4)}
-	}
-	g.loop(first, unroll, func() {
-		for _, row := range ahead {
-			for v := 0; v < t.vectors; v += 16 / g.lanes {
-				g.PREFETCHT0(at(row.p, column(v)))
-			}
-			g.ADDQ(row.stride, row.p)
-		}
-		g.multiplyAdd(c, t, sum, p, q, source, unroll)
-	})
-	g.ADDQ(first, n)
-	whole := func() { g.multiplyAdd(c, t, sum, p, q, source, unroll) }
-	if looksAhead {
-		next, nextStride := g.arg("next"), g.stride("nextStride", 4)
-		g.TESTQ(next, next)
-		g.CMOVQEQ(q, next)
-		whole = func() {
-			for v := 0; v < t.vectors; v += 16 / g.lanes {
-				g.PREFETCHT1(at(next, column(v)))
-			}
-			g.ADDQ(nextStride, next)
-			g.multiplyAdd(c, t, sum, p, q, source, unroll)
-		}
-	}
-	g.loop(n, unroll, whole)
+	g.stages(t, func() { g.multiplyAdd(c, t, sum, left, right, unroll) })
 	for _, step := range c.steps()[1:] {
-		g.loop(n, step, func() { g.multiplyAdd(c, t, sum, p, q, source, step) })
+		g.loop(n, step, func() { g.multiplyAdd(c, t, sum, left, right, step) })
 	}
 	if c.paired {
 		g.LDMXCSR(g.usual)
 	}
 
 	finish, alone, next := g.label("finish"), g.label("alone"), g.label("next")
+	d, dStride := g.arg("d"), g.stride("dStride", 4)
 	g.TESTQ(d, d)
 	g.JNZ(operand.LabelRef(finish))
-	each(func(i, v int) { g.VMOVUPS(sum[i][v], chains(i, v)) })
+	acc := g.arg("acc")
+	each(func(i, v int) { g.VMOVUPS(sum[i][v], chains(acc, i, v)) })
 	g.JMP(operand.LabelRef(next))
 
 	g.Label(finish)
+	old, oldStride := g.arg("c"), g.stride("cStride", 4)
 	alpha, zero := g.broadcast("alpha"), g.vec()
 	g.VXORPS(zero, zero, zero)
 	each(func(i, v int) {
@@ -318,53 +308,162 @@ func (g *generator) rowPointer(p, stride gp, row int) gp {
 	return q
 }
 
+// rows are what lies at distances of a stride.
 type rows struct{ p, stride gp }
 
-// prefetched are the rows that a tile's end needs. They are asked for one by one in the
-// first part of the chains, which is taken from n.
-func (g *generator) prefetched(c chain, t tile, n, d, dStride, old, oldStride gp) (first gp, ahead []rows) {
-	first = g.GP64()
-	begin := g.label("unfinished")
-	g.XORQ(first, first)
-	to, from, near := g.rowPointer(d, dStride, t.row/c.unit()), g.rowPointer(old, oldStride, t.row/c.unit()), g.arg("near")
-	g.TESTQ(old, old)
-	g.CMOVQEQ(to, from)
-	mirror := g.rowPointer(near, dStride, t.row/c.unit())
-	g.TESTQ(near, near)
-	g.CMOVQEQ(to, mirror)
-	g.TESTQ(d, d)
-	g.JZ(operand.LabelRef(begin))
-	g.MOVQ(operand.I32(unroll*t.rows/c.unit()), first)
-	g.CMPQ(n, first)
-	g.CMOVQLT(n, first)
-	g.SUBQ(first, n)
+// A table on the stack divides the passes of a tile's inner loop into stages, each with a
+// row of memory that is asked for with every pass: a pointer, a stride, a number of passes.
+const (
+	stageCount = 5
+	stageBytes = 24
+)
+
+// plan fills the table: first come the rows that the tile's end needs and those that the
+// next tile begins with, and then, if it looks ahead, rows of the next strip. What is left
+// of k is returned.
+func (g *generator) plan(c chain, t tile, looksAhead bool) (rest gp) {
+	left, none := g.arg("k"), g.GP64()
+	g.SHRQ(operand.U8(bits.TrailingZeros(unroll)), left)
+	g.XORQ(none, none)
+	stages := g.table
+	// put adds a stage with so many rows, unless one of the pointers is nil.
+	put := func(p, stride gp, rows int, unless ...gp) {
+		passes := g.GP64()
+		g.MOVQ(operand.I32(rows), passes)
+		for _, u := range unless {
+			g.TESTQ(u, u)
+			g.CMOVQEQ(none, passes)
+		}
+		g.CMPQ(passes, left)
+		g.CMOVQGT(left, passes)
+		g.SUBQ(passes, left)
+		for _, word := range []gp{p, stride, passes} {
+			g.MOVQ(word, stages)
+			stages = stages.Offset(8)
+		}
+	}
+	d := g.arg("d")
+	for _, of := range [][2]string{{"d", "dStride"}, {"c", "cStride"}, {"near", "dStride"}} {
+		p, stride := g.arg(of[0]), g.stride(of[1], 4)
+		put(g.rowPointer(p, stride, t.row/c.unit()), stride, t.rows/c.unit(), p, d)
+	}
+
+	acc, stride, resume := g.arg("acc"), g.GP64(), g.GP64()
+	g.advance(acc, 4*g.width*(t.row+t.rows))
+	g.MOVQ(operand.I32(4*g.width), stride)
+	g.MOVBQZX(g.Load(g.Param("resume"), g.GP8()), resume)
+	put(acc, stride, t.rows, resume)
+
+	next, nextStride := g.arg("b"), none
+	if looksAhead {
+		b := next
+		next, nextStride = g.arg("next"), g.stride("nextStride", 4)
+		g.TESTQ(next, next)
+		g.CMOVQEQ(b, next)
+	}
+	put(next, nextStride, math.MaxInt32)
+
+	rest = g.arg("k")
+	g.ANDQ(operand.I32(unroll-1), rest)
+	return rest
+}
+
+// stages runs body, which takes a pass of the inner loop, as planned.
+func (g *generator) stages(t tile, body func()) {
+	stages, row, stride, passes := g.GP64(), g.GP64(), g.GP64(), g.GP64()
+	begin, again, done := g.label("stage"), g.label("loop"), g.label("done")
+	g.LEAQ(g.table, stages)
 	g.Label(begin)
-	return first, []rows{{to, dStride}, {from, oldStride}, {mirror, dStride}}
+	g.MOVQ(mem{Base: stages}, row)
+	g.MOVQ(mem{Base: stages, Disp: 8}, stride)
+	g.MOVQ(mem{Base: stages, Disp: 16}, passes)
+	g.TESTQ(passes, passes)
+	g.JZ(operand.LabelRef(done))
+	g.Label(again)
+	for v := 0; v < t.vectors; v += cacheLine / g.lanes {
+		g.PREFETCHT0(at(row, (t.vector+v)*g.lanes))
+	}
+	g.ADDQ(stride, row)
+	body()
+	g.DECQ(passes)
+	g.JNZ(operand.LabelRef(again))
+	g.Label(done)
+	g.advance(stages, stageBytes)
+	end := g.GP64()
+	g.LEAQ(g.table.Offset(stageBytes*stageCount), end)
+	g.CMPQ(stages, end)
+	g.JNE(operand.LabelRef(begin))
+}
+
+// left is the operand whose elements are broadcast, right the one whose vectors are
+// loaded.
+type (
+	left struct {
+		p      []gp // of a strip, or of every rowsAPointer rows
+		stride gp
+	}
+	right struct {
+		p    gp
+		from rows // to be copied to p
+	}
+)
+
+// rowsAPointer are reached from one pointer, at one or two times the stride.
+const rowsAPointer = 3
+
+func (g *generator) leftOperand(c chain, t tile) left {
+	a := g.arg("a")
+	if !c.inPlace {
+		return left{p: []gp{a}}
+	}
+	l := left{stride: g.stride("aStride", 4)}
+	for row := 0; row < t.rows; row += rowsAPointer {
+		l.p = append(l.p, g.rowPointer(a, l.stride, t.row+row))
+	}
+	return l
+}
+
+func (g *generator) rightOperand(c chain, t tile) right {
+	r := right{p: g.arg("b")}
+	if c.packing && t.row == 0 {
+		r.from = rows{g.arg("from"), g.stride("fromStride", 4)}
+	}
+	return r
 }
 
 // multiplyAdd adds the products of so many layers to the sums.
-func (g *generator) multiplyAdd(c chain, t tile, sum [][]vec, p, q gp, source rows, layers int) {
+func (g *generator) multiplyAdd(c chain, t tile, sum [][]vec, a left, b right, layers int) {
+	element := func(layer, row int) mem {
+		if !c.inPlace {
+			return at(a.p[0], layer*g.width+t.row+row)
+		}
+		m := at(a.p[row/rowsAPointer], layer)
+		if scale := row % rowsAPointer; scale > 0 {
+			m.Index, m.Scale = a.stride, uint8(scale)
+		}
+		return m
+	}
 	for u := range layers {
 		if c.paired && layers > 1 {
 			u ^= 1
 		}
 		row := []vec{}
 		for v := range t.vectors {
-			y, strip := g.vec(), at(q, u*g.width+(t.vector+v)*g.lanes)
-			if source.p == nil {
+			y, strip := g.vec(), at(b.p, u*g.width+(t.vector+v)*g.lanes)
+			if b.from.p == nil {
 				g.VMOVUPS(strip, y)
 			} else {
-				g.VMOVUPS(at(source.p, v*g.lanes), y)
+				g.VMOVUPS(at(b.from.p, v*g.lanes), y)
 				g.VMOVUPS(y, strip)
 			}
 			row = append(row, y)
 		}
-		if source.p != nil {
-			g.ADDQ(source.stride, source.p)
+		if b.from.p != nil {
+			g.ADDQ(b.from.stride, b.from.p)
 		}
 		for i := range t.rows {
 			x := g.vec()
-			g.VBROADCASTSS(at(p, u*g.width+t.row+i), x)
+			g.VBROADCASTSS(element(u, i), x)
 			for v, y := range row {
 				if c.dotted {
 					g.dot(y, x, sum[i][v])
@@ -374,6 +473,12 @@ func (g *generator) multiplyAdd(c chain, t tile, sum [][]vec, p, q gp, source ro
 			}
 		}
 	}
-	g.advance(p, 4*layers*g.width)
-	g.advance(q, 4*layers*g.width)
+	if c.inPlace {
+		for _, p := range a.p {
+			g.advance(p, 4*layers)
+		}
+	} else {
+		g.advance(a.p[0], 4*layers*g.width)
+	}
+	g.advance(b.p, 4*layers*g.width)
 }

@@ -57,6 +57,7 @@ type generator struct {
 	tier
 	labels       int
 	usual, flush mem // values of the control register
+	table        mem // of stages
 }
 
 // function begins a function. The documentation ends in the Go loop that it equals.

@@ -17,6 +17,7 @@ func main() {
 			g.products(plain)
 			g.normalize(plain)
 			g.transposeWords()
+			g.mirrorBlock()
 			g.copyRows()
 			g.peak(plain)
 		})

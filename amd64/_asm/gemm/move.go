@@ -28,6 +28,58 @@ func (g *generator) transposeWords() {
 	g.end()
 }
 
+// mirrorBlock makes the symmetric block of one that is known on and above its diagonal.
+func (g *generator) mirrorBlock() {
+	name := "MirrorBlock" + g.name
+	g.function(name, "(d *float32, dStride int)", fmt.Sprintf(`
+%[1]s copies what a block of %[2]dx%[2]d has above its diagonal below it.
+
+	for i := range %[2]d {
+		for j := range i {
+			d[i*dStride+j] = d[j*dStride+i]
+		}
+	}`, name, g.width))
+	d, stride := g.arg("d"), g.stride("dStride", 4)
+	below := g.rowPointer(d, stride, g.lanes)
+	transpose := func(from gp, column int) []vec {
+		if g.lanes == 16 {
+			return g.transpose16(from, stride, [4]int{0, 1, 2, 3}, 4, column)
+		}
+		return g.transpose8(from, stride, column)
+	}
+	store := func(to gp, column int, words []vec, lanes func(row int) int) {
+		to = g.copyOf(to)
+		for i, row := range words {
+			if n := lanes(i); n > 0 {
+				g.storeFirst(row, at(to, column), n)
+			}
+			g.ADDQ(stride, to)
+		}
+	}
+	all, triangle := func(int) int { return g.lanes }, func(row int) int { return row }
+	store(d, 0, transpose(d, 0), triangle)
+	store(below, 0, transpose(d, g.lanes), all)
+	store(below, g.lanes, transpose(below, g.lanes), triangle)
+	g.end()
+}
+
+// storeFirst stores the first n lanes.
+func (g *generator) storeFirst(x vec, to mem, n int) {
+	first := uint64(1)<<n - 1
+	switch {
+	case n == g.lanes:
+		g.VMOVUPS(x, to)
+	case g.masks:
+		bits, mask := g.GP32(), g.K()
+		g.MOVL(operand.U32(first), bits)
+		g.KMOVW(bits, mask)
+		g.VMOVUPS(x, mask, to)
+	default:
+		g.VBLENDPS(operand.U8(0xff&^first), to, x, x)
+		g.VMOVUPS(x, to)
+	}
+}
+
 // transposePairs makes the transposition of one block of pairs of rows.
 func (g *generator) transposePairs() {
 	name := "TransposePairs" + g.name
