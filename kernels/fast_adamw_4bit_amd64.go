@@ -70,7 +70,7 @@ func (step adamW4bitStep) many(t *AdamWTensors, calls []adamWCall, s *AdamWScala
 
 func (step adamW4bitStep) fuses(t *AdamWTensors, s *AdamWScalars) bool {
 	m, v := &t.M.Format, &t.V.Format
-	return adamWAVX512.takes(s) && plainAdamW(t, s) && m.Block <= adamWLargestBlock/2 && m.Codebook == codebook.DE4() &&
+	return adamWAVX512.takes(s) && plainAdamW(t, s) && m.Block <= nibblesLargestBlock && m.Codebook == codebook.DE4() &&
 		(t.V.Factored() || v.Codebook == codebook.Linear4() && v.Nibble == m.Nibble)
 }
 
@@ -101,6 +101,9 @@ func (step factoredStep[W, G]) run(at *adamWMemory, t *AdamWTensors, s *AdamWSca
 			adamWScalars(s), s.Nesterov, s.SkipNonFinite, m.Nibble == codebook.HighFirst, &work.nibbles, &work.counts)
 	}
 }
+
+// nibblesLargestBlock is what the scratch of the fused kernel has room for.
+const nibblesLargestBlock = 1024
 
 // nibbleTables are what assembly finds codes of codebook.DE4() and codebook.Linear4() in,
 // and their values: see block4 in amd64/_asm.
