@@ -106,9 +106,9 @@ type directFile struct{ *os.File }
 func wholePages(p []byte) []byte { return p[:(len(p)+4095)&^4095] }
 
 func (f directFile) ReadAt(p []byte, off int64) error {
-	return plainFile{f.File}.ReadAt(wholePages(p), off)
+	return plainFile(f).ReadAt(wholePages(p), off)
 }
 
 func (f directFile) WriteAt(p []byte, off int64) error {
-	return plainFile{f.File}.WriteAt(wholePages(p), off)
+	return plainFile(f).WriteAt(wholePages(p), off)
 }
