@@ -37,7 +37,8 @@ type savedParameter struct {
 
 // OpenState opens a checkpoint, of which it checks the description and every byte. from is
 // lowbit, or empty, for one that Save or Convert wrote, or torch or bitsandbytes, whose
-// export docs/convert.md describes. The file stays open until Close.
+// export docs/convert.md describes. A second moment or a scale below 0 is an error. The file
+// stays open until Close.
 func OpenState(path, from string) (*SavedState, error) {
 	f, err := tensorfile.Open(path)
 	if err != nil {
@@ -66,6 +67,9 @@ func readState(f *tensorfile.File, from string) (*SavedState, error) {
 		err = s.importTensors(bitsandbytesTensors)
 	default:
 		return nil, fmt.Errorf("optim: state from %q, want lowbit, torch or bitsandbytes", from)
+	}
+	if err == nil {
+		err = s.checkValues()
 	}
 	if err != nil {
 		return nil, err
@@ -259,7 +263,7 @@ type Converted struct {
 	FromM, FromV, ToM, ToV string
 	// KeptM and KeptV say that codes and scales are the same as before, or the numbers.
 	KeptM, KeptV bool
-	// NonFinite counts blocks that were poisoned, and factors that are not finite.
+	// NonFinite counts the numbers, scales of blocks and factors written that are not finite.
 	NonFinite int64
 }
 

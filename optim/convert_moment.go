@@ -226,6 +226,13 @@ func (c *converter) tensors() []checkpointTensor {
 	case c.p.layout.v.held:
 		list = append(list, c.moment("exp_avg_sq", v, c.p.layout.v, c.report.KeptV)...)
 	}
+	for i, t := range list {
+		list[i].fill = func(dst []byte, off int64) error {
+			err := t.fill(dst, off)
+			c.report.NonFinite += notFinite(t.DType, dst)
+			return err
+		}
+	}
 	if c.saved.low != nil {
 		list = append(list, c.state.copied(*c.saved.low))
 	}
@@ -235,6 +242,25 @@ func (c *converter) tensors() []checkpointTensor {
 func (c *converter) tensor(kind string, dtype tensorfile.DType, elements, chunk int64, fill func(dst []byte, off int64) error) checkpointTensor {
 	size := stateSize{kind, dtype, elements}
 	return checkpointTensor{tensorfile.Tensor{Name: kind + "/" + c.p.Name, DType: dtype, Shape: []int64{elements}, Bytes: size.bytes()}, chunk, fill}
+}
+
+// notFinite counts elements, but no codes.
+func notFinite(dtype tensorfile.DType, raw []byte) (n int64) {
+	switch dtype {
+	case "F32":
+		for ; len(raw) > 0; raw = raw[4:] {
+			if bits := binary.LittleEndian.Uint32(raw); ^bits&0x7f800000 == 0 {
+				n++
+			}
+		}
+	case "BF16":
+		for ; len(raw) > 0; raw = raw[2:] {
+			if bits := binary.LittleEndian.Uint16(raw); ^bits&0x7f80 == 0 {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // moment are the tensors of a moment that is not factors.
@@ -278,14 +304,13 @@ func (c *converter) filler(from *storedMoment, l momentLayout, size stateSize) (
 	if size.dtype == "U8" {
 		perByte := int64(8 / l.format.Codebook.Bits())
 		return elements / perByte, func(dst []byte, off int64) error {
-			poisoned, err := c.quantize(from, l.format, off*perByte, int64(len(dst))*perByte)
-			c.report.NonFinite += poisoned
+			err := c.quantize(from, l.format, off*perByte, int64(len(dst))*perByte)
 			copy(dst, c.codes)
 			return err
 		}
 	}
 	return elements / block * 4, func(dst []byte, off int64) error {
-		_, err := c.quantize(from, l.format, off/4*block, int64(len(dst))/4*block)
+		err := c.quantize(from, l.format, off/4*block, int64(len(dst))/4*block)
 		putFloats(dst, c.scales)
 		return err
 	}
@@ -304,14 +329,15 @@ func (c *converter) read(from *storedMoment, first, n int64) ([]float32, error) 
 }
 
 // quantize codes n elements, or as many as there are, into c.codes and c.scales.
-func (c *converter) quantize(from *storedMoment, format kernels.Format, first, n int64) (poisoned int64, err error) {
+func (c *converter) quantize(from *storedMoment, format kernels.Format, first, n int64) error {
 	x, err := c.read(from, first, n)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	c.codes = sized(&c.codes, int64(format.CodeBytes(len(x))))
 	c.scales = sized(&c.scales, int64(format.Scales(len(x))))
-	return kernels.Quantize(c.codes, c.scales, x, format)
+	_, err = kernels.Quantize(c.codes, c.scales, x, format)
+	return err
 }
 
 // fillRows makes the means of some rows of the second moment.
@@ -333,7 +359,7 @@ func (c *converter) fillRows(dst []byte, off int64) error {
 		}
 	}
 	for i, sum := range sums {
-		c.putFactor(dst[4*i:], sum/float64(cols))
+		putFloats(dst[4*i:], []float32{float32(sum / float64(cols))})
 	}
 	return nil
 }
@@ -357,14 +383,7 @@ func (c *converter) fillCols(dst []byte, off int64) error {
 		}
 	}
 	for i, sum := range sums {
-		c.putFactor(dst[4*i:], sum/float64(rows))
+		putFloats(dst[4*i:], []float32{float32(sum / float64(rows))})
 	}
 	return nil
-}
-
-func (c *converter) putFactor(dst []byte, mean float64) {
-	if mean-mean != 0 {
-		c.report.NonFinite++
-	}
-	putFloats(dst, []float32{float32(mean)})
 }

@@ -289,20 +289,31 @@ func TestConvertInPieces(t *testing.T) {
 	}
 }
 
-// TestConvertCountsNonFinite blocks and factors.
+// TestConvertCountsNonFinite numbers, scales and factors, which training itself makes: no
+// representation refuses them, nor makes numbers of them.
 func TestConvertCountsNonFinite(t *testing.T) {
-	opt, params := newOptimizer(t, `{}`, optim.Param{Name: "w", Shape: []int64{4, 128}, Weights: f32(512)})
-	params[0].Gradients = numbers(512, 1, false)
-	params[0].Gradients.F32[200] = float32(math.NaN())
-	_, err := opt.Step()
-	require.NoError(t, err)
-	in := saved(t, opt, optim.SaveOptions{})
-	_, report := convert(t, in, "", parse(t, `{"adam_8bit": true}`))
-	require.Equal(t, int64(2), report[0].NonFinite)
-	_, report = convert(t, in, "", parse(t, `{"adam_4bit": true}`))
-	require.Equal(t, int64(3), report[0].NonFinite)
-	_, report = convert(t, in, "", parse(t, `{}`))
-	require.Zero(t, report[0].NonFinite)
+	for name, x := range map[string]float32{"NaN": float32(math.NaN()), "Inf": float32(math.Inf(1)), "-Inf": float32(math.Inf(-1))} {
+		opt, params := newOptimizer(t, `{}`, optim.Param{Name: "w", Shape: []int64{4, 128}, Weights: f32(512)})
+		params[0].Gradients = numbers(512, 1, false)
+		params[0].Gradients.F32[200] = x
+		_, err := opt.Step()
+		require.NoError(t, err)
+		in := saved(t, opt, optim.SaveOptions{})
+		for _, test := range []struct {
+			to   string
+			want int64
+		}{
+			{`{}`, 2}, {`{"moments_dtype": "bfloat16"}`, 2}, {`{"adam_8bit": true}`, 2}, {`{"adam_4bit": true}`, 3},
+		} {
+			path, report := convert(t, in, "", parse(t, test.to))
+			require.Equal(t, test.want, report[0].NonFinite, "%s to %s", name, test.to)
+			again, _ := newOptimizer(t, test.to, optim.Param{Name: "w", Shape: []int64{4, 128}, Weights: f32(512)})
+			_, err := again.Load(path)
+			require.NoError(t, err)
+			_, report = convert(t, path, "", parse(t, test.to)) // kept
+			require.Equal(t, test.want, report[0].NonFinite, "%s to %s", name, test.to)
+		}
+	}
 }
 
 func TestConvertRefuses(t *testing.T) {

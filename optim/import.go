@@ -149,8 +149,17 @@ func (e *exported) codes(number string) (*storedMoment, error) {
 	if err != nil {
 		return nil, err
 	}
-	if book.Len() != 256 {
-		return nil, e.errorf("tensor %q has %d values, want 256", table.Name, book.Len())
+	values := book.Values()
+	if len(values) != 256 {
+		return nil, e.errorf("tensor %q has %d values, want 256", table.Name, len(values))
+	}
+	for i, x := range values[1:] {
+		if x <= values[i] {
+			return nil, e.errorf("tensor %q: element %d is %v after %v, want increasing values", table.Name, i+1, x, values[i])
+		}
+	}
+	if number == "2" && values[0] < 0 {
+		return nil, e.errorf("tensor %q: element 0 is %v, want values of 0 or more, which second moments have", table.Name, values[0])
 	}
 	return &storedMoment{from: e.file, values: t, book: book, block: bitsandbytesBlock, scales: scales}, nil
 }
@@ -176,14 +185,24 @@ func (e *exported) step() (int64, error) {
 	case "F64":
 		step = math.Float64frombits(binary.LittleEndian.Uint64(raw))
 	case "I32":
-		step = float64(int32(binary.LittleEndian.Uint32(raw)))
+		return e.countedStep(int64(int32(binary.LittleEndian.Uint32(raw))))
 	case "I64":
-		step = float64(int64(binary.LittleEndian.Uint64(raw)))
+		return e.countedStep(int64(binary.LittleEndian.Uint64(raw)))
 	default:
 		return 0, e.errorf("tensor %q is %s, want F32, F64, I32 or I64", t.Name, t.DType)
 	}
-	if !(step >= 0 && step <= 1<<53) || step != math.Trunc(step) {
+	if !(step >= 0 && step <= maxImportedStep) || step != math.Trunc(step) {
 		return 0, e.errorf("step %v, want a whole number from 0 to 2^53", step)
 	}
 	return int64(step), nil
 }
+
+func (e *exported) countedStep(step int64) (int64, error) {
+	if step < 0 || step > maxImportedStep {
+		return 0, e.errorf("step %d, want a whole number from 0 to 2^53", step)
+	}
+	return step, nil
+}
+
+// maxImportedStep is how far a float64 counts, in which others compute with it.
+const maxImportedStep = 1 << 53

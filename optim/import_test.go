@@ -244,9 +244,8 @@ func TestImportedDTypes(t *testing.T) {
 
 // TestBitsandbytesSmallParameters are F32 there.
 func TestBitsandbytesSmallParameters(t *testing.T) {
-	x := numbers(10, 1, false).F32
 	path, report := convert(t, exportFile(t,
-		floatTensor("b.state1", x, 10), floatTensor("b.state2", x, 10), floatTensor("b.step", []float32{3})),
+		floatTensor("b.state1", numbers(10, 1, false).F32, 10), floatTensor("b.state2", make([]float32, 10), 10), floatTensor("b.step", []float32{3})),
 		"bitsandbytes", parse(t, `{"adam_8bit": true, "param_groups": [{"params": ["b"], "state_precision": "fp32"}]}`))
 	require.True(t, report[0].KeptM)
 	s, err := optim.OpenState(path, "")
@@ -309,5 +308,98 @@ func TestImportRefuses(t *testing.T) {
 		_, err := optim.OpenState(path, test.from)
 		require.ErrorContains(t, err, test.want)
 		require.ErrorContains(t, err, path)
+	}
+}
+
+// TestImportRefusesValues that no optimizer's state has, and says where they are.
+func TestImportRefusesValues(t *testing.T) {
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	const n = 600_000 // more than one piece
+	for _, test := range []struct {
+		name string
+		make func() (from string, list []exportTensor)
+		want string // of the error, "" where there is none
+	}{
+		{"as it should be", torchState("exp_avg_sq", 0, 0), ""},
+		{"a first moment below 0", torchState("exp_avg", 3, -1), ""},
+		{"NaN", torchState("exp_avg_sq", 3, nan), ""},
+		{"Inf", torchState("exp_avg_sq", 3, inf), ""},
+		{"-0", torchState("exp_avg_sq", 3, float32(math.Copysign(0, -1))), ""},
+		{"a second moment below 0", torchState("exp_avg_sq", n-1, -1e-45), `tensor "w.exp_avg_sq": element 599999 is -1e-45, want a second moment, which is 0 or more`},
+		{"-Inf", torchState("exp_avg_sq", 3, -inf), `tensor "w.exp_avg_sq": element 3 is -Inf, want a second moment, which is 0 or more`},
+		{"codes as they should be", codesState("absmax1", 0, 1), ""},
+		{"a scale of NaN", codesState("absmax2", 1, nan), ""},
+		{"a first moment's scale below 0", codesState("absmax1", 1, -2), `tensor "w.absmax1": element 1 is -2, want a scale, which is 0 or more`},
+		{"a second moment's scale below 0", codesState("absmax2", 1, -2), `tensor "w.absmax2": element 1 is -2, want a scale, which is 0 or more`},
+		{"a table out of order", codesState("qmap1", 7, 9.5), `tensor "w.qmap1": element 8 is 8 after 9.5, want increasing values`},
+		{"a table with NaN", codesState("qmap1", 7, nan), `tensor "w.qmap1": codebook qmap1: value 7 is NaN, want finite values`},
+		{"a second moment's table below 0", codesState("qmap2", 0, -1), `tensor "w.qmap2": element 0 is -1, want values of 0 or more, which second moments have`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			from, list := test.make()
+			path := exportFile(t, list...)
+			s, err := optim.OpenState(path, from)
+			if test.want != "" {
+				require.ErrorContains(t, err, test.want)
+				require.ErrorContains(t, err, path)
+				return
+			}
+			require.NoError(t, err)
+			require.NoError(t, s.Close())
+		})
+	}
+	for _, test := range []struct {
+		dtype tensorfile.DType
+		bits  uint64
+		want  string
+	}{
+		{"I64", 1 << 53, ""},
+		{"F64", math.Float64bits(1 << 53), ""},
+		{"I64", 1<<53 + 1, "step 9007199254740993, want a whole number from 0 to 2^53"},
+		{"I64", 1 << 63, "step -9223372036854775808, want a whole number from 0 to 2^53"},
+		{"F64", math.Float64bits(1<<53 + 2), "step 9.007199254740994e+15, want a whole number from 0 to 2^53"},
+	} {
+		step := exportTensor{"w.step", test.dtype, nil, binary.LittleEndian.AppendUint64(nil, test.bits)}
+		s, err := optim.OpenState(exportFile(t, floatTensor("w.exp_avg", []float32{1}, 1), floatTensor("w.exp_avg_sq", []float32{1}, 1), step), "torch")
+		if test.want != "" {
+			require.ErrorContains(t, err, `parameter "w": `+test.want)
+			continue
+		}
+		require.NoError(t, err)
+		require.NoError(t, s.Close())
+	}
+}
+
+// torchState has one element of one tensor that is not 0.
+func torchState(kind string, element int, x float32) func() (string, []exportTensor) {
+	return func() (string, []exportTensor) {
+		list := []exportTensor{floatTensor("w.step", []float32{1})}
+		for _, k := range []string{"exp_avg", "exp_avg_sq"} {
+			values := make([]float32, 600_000)
+			if k == kind {
+				values[element] = x
+			}
+			list = append(list, floatTensor("w."+k, values, int64(len(values))))
+		}
+		return "torch", list
+	}
+}
+
+// codesState has tables that count from 0, and scales of 1, but for one element of one tensor.
+func codesState(kind string, element int, x float32) func() (string, []exportTensor) {
+	return func() (string, []exportTensor) {
+		list := []exportTensor{floatTensor("w.step", []float32{1})}
+		for _, number := range []string{"1", "2"} {
+			scales, table := []float32{1, 1}, make([]float32, 256)
+			for i := range table {
+				table[i] = float32(i)
+			}
+			if values := map[string][]float32{"absmax" + number: scales, "qmap" + number: table}[kind]; values != nil {
+				values[element] = x
+			}
+			list = append(list, exportTensor{"w.state" + number, "U8", []int64{300}, make([]byte, 300)},
+				floatTensor("w.absmax"+number, scales, 2), floatTensor("w.qmap"+number, table, 256))
+		}
+		return "bitsandbytes", list
 	}
 }

@@ -1,6 +1,7 @@
 package optim_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -55,34 +56,59 @@ func TestOffloadReadOnlyDisk(t *testing.T) {
 	require.EqualError(t, err, "optim: optimizer_state_offload_dir: "+folder+": scratch file: read-only file system")
 }
 
-// directFile is a scratch file whose bytes go from memory to the disk and back past the
-// page cache.
-type directFile struct{ *os.File }
-
-func openDirect(t testing.TB) directFile {
-	t.Helper()
-	f, err := os.OpenFile(filepath.Join(t.TempDir(), "direct"), os.O_RDWR|os.O_CREATE|unix.O_DIRECT, 0o666)
-	if err != nil {
-		t.Skipf("opening a file past the page cache: %v", err)
-	}
-	return directFile{f}
+// BenchmarkOffloadCold is BenchmarkOffload with nothing of the file in the page cache before,
+// and everything on the disk after it, as it is for states that do not fit in there.
+func BenchmarkOffloadCold(b *testing.B) {
+	benchmarkOffload(b, func(disk *optim.Optimizer) (before, after func() error) {
+		f := plainFile{openFile(b, 0)}
+		require.NoError(b, disk.MoveTo(f))
+		return func() error {
+			return errors.Join(f.Sync(), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
+		}, f.Sync
+	})
 }
+
+// BenchmarkOffloadDirect is BenchmarkOffload past the page cache.
+func BenchmarkOffloadDirect(b *testing.B) {
+	benchmarkOffload(b, func(disk *optim.Optimizer) (before, after func() error) {
+		f := directFile{openFile(b, unix.O_DIRECT)}
+		require.NoError(b, disk.MoveTo(f))
+		return f.Sync, f.Sync
+	})
+}
+
+func openFile(b *testing.B, flag int) *os.File {
+	b.Helper()
+	f, err := os.OpenFile(filepath.Join(b.TempDir(), "states"), os.O_RDWR|os.O_CREATE|flag, 0o666)
+	if err != nil {
+		b.Skipf("opening a file past the page cache: %v", err)
+	}
+	return f
+}
+
+// plainFile and directFile are scratch files.
+type plainFile struct{ *os.File }
+
+func (f plainFile) ReadAt(p []byte, off int64) error {
+	_, err := f.File.ReadAt(p, off)
+	return err
+}
+
+func (f plainFile) WriteAt(p []byte, off int64) error {
+	_, err := f.File.WriteAt(p, off)
+	return err
+}
+
+// directFile is one whose bytes go from memory to the disk and back.
+type directFile struct{ *os.File }
 
 // wholePages are what such a file takes: windows and batches begin and end at one.
 func wholePages(p []byte) []byte { return p[:(len(p)+4095)&^4095] }
 
 func (f directFile) ReadAt(p []byte, off int64) error {
-	_, err := f.File.ReadAt(wholePages(p), off)
-	return err
+	return plainFile(f).ReadAt(wholePages(p), off)
 }
 
 func (f directFile) WriteAt(p []byte, off int64) error {
-	_, err := f.File.WriteAt(wholePages(p), off)
-	return err
-}
-
-// BenchmarkOffloadDirect is BenchmarkOffload past the page cache, as it is for states that
-// do not fit in there.
-func BenchmarkOffloadDirect(b *testing.B) {
-	benchmarkOffload(b, func(disk *optim.Optimizer) { require.NoError(b, disk.MoveTo(openDirect(b))) })
+	return plainFile(f).WriteAt(wholePages(p), off)
 }

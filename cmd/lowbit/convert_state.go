@@ -196,7 +196,7 @@ type convertedJSON struct {
 	SecondFrom      string  `json:"second_from"` // empty where there is no second moment
 	SecondTo        string  `json:"second_to"`
 	SecondKept      bool    `json:"second_kept"`
-	NonFiniteBlocks int64   `json:"nonfinite_blocks"` // or factors
+	NonFiniteBlocks int64   `json:"nonfinite_blocks"` // or numbers, or factors
 }
 
 func (c *convertStateCmd) print(e *env, report []optim.Converted, config optim.Config) error {
@@ -210,7 +210,7 @@ func (c *convertStateCmd) print(e *env, report []optim.Converted, config optim.C
 		list = append(list, convertedJSON{r.Name, append([]int64{}, r.Shape...), r.FromM, r.ToM, r.KeptM, r.FromV, r.ToV, r.KeptV, r.NonFinite})
 		rows = append(rows, []string{printable(r.Name), shapeText(r.Shape), change(r.FromM, r.ToM, r.KeptM), change(r.FromV, r.ToV, r.KeptV)})
 		if r.NonFinite > 0 {
-			e.warn("parameter %.100q: %d blocks or factors of its moments are not finite", r.Name, r.NonFinite)
+			e.warn("parameter %.100q: %d numbers, scales or factors of its moments are not finite", r.Name, r.NonFinite)
 		}
 	}
 	if c.JSON {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -289,18 +288,15 @@ func (s *stepper) write(e *env, c *stepCmd) error {
 		return err
 	}
 	s.file.Close() // Windows does not replace open files
-	state := tensorfile.Temporary(c.OutState)
-	if err := s.opt.Save(state, optim.SaveOptions{}); err != nil {
-		return err
-	}
-	defer os.Remove(state)
 	if err := e.ctx.Err(); err != nil {
 		return err
 	}
 	if err := w.Finish(); err != nil { // so that little time passes between the two names
 		return err
 	}
-	moved, err := tensorfile.Move(state, c.OutState, c.Force)
+	moved, err := tensorfile.Place(c.OutState, c.Force, func(temporary string) error {
+		return s.opt.Save(temporary, optim.SaveOptions{})
+	})
 	if err != nil {
 		return err
 	}

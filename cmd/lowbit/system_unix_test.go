@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -57,16 +58,38 @@ func TestFullDisk(t *testing.T) {
 					succeeds(t, "quantize", in, out, "--format", "nf4")
 					require.NoError(t, os.Rename(out, in))
 				}
-				limited := exec.Command("sh", append([]string{"-c", `ulimit -f 1; exec "$0" "$@"`, os.Args[0]}, append(command, in, out)...)...)
-				limited.Env = append(os.Environ(), "LOWBIT_TEST_COMMAND=1")
-				var stdout, stderr bytes.Buffer
-				limited.Stdout, limited.Stderr = &stdout, &stderr
-				require.Error(t, limited.Run())
-				requireFailure(t, result{limited.ProcessState.ExitCode(), stdout.String(), stderr.String()}, exitFailed, out+": ")
-				require.Contains(t, stderr.String(), "file too large")
+				require.Empty(t, failsOnFullDisk(t, out, append(command, in, out)...))
 				require.Equal(t, []string{"in"}, names(t, folder))
 			})
 		}
+	}
+}
+
+// failsOnFullDisk wants an error that names the output, not the file that it would have been.
+func failsOnFullDisk(t *testing.T, out string, args ...string) (printed string) {
+	t.Helper()
+	limited := exec.Command("sh", append([]string{"-c", `ulimit -f 1; exec "$0" "$@"`, os.Args[0]}, args...)...)
+	limited.Env = append(os.Environ(), "LOWBIT_TEST_COMMAND=1")
+	var stdout, stderr bytes.Buffer
+	limited.Stdout, limited.Stderr = &stdout, &stderr
+	require.Error(t, limited.Run())
+	requireFailure(t, result{limited.ProcessState.ExitCode(), "", stderr.String()}, exitFailed, out+": ")
+	require.Contains(t, stderr.String(), "file too large")
+	require.NotContains(t, stderr.String(), ".tmp")
+	return stdout.String()
+}
+
+// TestFullDiskOfAStep has no room for the parameters, or for the state, which is larger.
+func TestFullDiskOfAStep(t *testing.T) {
+	for elements, out := range map[int64]string{1000: "p2", 10: "s2"} {
+		folder, args := stepFiles(t, `{}`)
+		for _, name := range []string{"p", "g"} {
+			path := filepath.Join(folder, name)
+			require.NoError(t, os.Remove(path))
+			store(t, path, nil, f32("w", numbers(int(elements)), elements))
+		}
+		failsOnFullDisk(t, filepath.Join(folder, out), args...)
+		require.Equal(t, []string{"c", "g", "p"}, names(t, folder))
 	}
 }
 
@@ -104,4 +127,23 @@ func TestLargerThanMemory(t *testing.T) {
 		t.Logf("%s: %d MiB", args[0], peak>>20)
 		require.Less(t, peak, int64(256<<20), args[0])
 	}
+}
+
+// TestStepsAtTheSameTime to the same files: each succeeds, and takes no other's for what a
+// killed process left.
+func TestStepsAtTheSameTime(t *testing.T) {
+	folder, args := stepFiles(t, `{}`)
+	args = append(args, "--force")
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 25 {
+				if r := lowbit(args...); r.code != exitDone {
+					t.Error(r.stderr)
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.Equal(t, []string{"c", "g", "p", "p2", "s2"}, names(t, folder))
 }

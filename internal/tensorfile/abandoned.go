@@ -2,8 +2,10 @@ package tensorfile
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"hash/fnv"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -52,6 +54,14 @@ func removeAbandoned(folder, prefix string) {
 			removeUnlocked(folder + entry.Name())
 		}
 	}
+}
+
+// removeIfThere removes a temporary file that is not locked any more, if nobody else has.
+func removeIfThere(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // sameFile tells whether an open file still has its name.

@@ -44,9 +44,30 @@ func TestAbandonedFilesAreRemoved(t *testing.T) {
 // TestTemporariesOfATemporary are swept with it.
 func TestTemporariesOfATemporary(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x")
-	require.Equal(t, temporaryPrefix(path), temporaryPrefix(Temporary(path)))
+	require.Equal(t, temporaryPrefix(path), temporaryPrefix(temporaryPath(path)))
 	for _, name := range []string{".lowbit-0123456789abcdef-.tmp", ".lowbit-notes-A.tmp", "a.lowbit-0123456789abcdef-A.tmp"} {
 		require.NotEqual(t, ".lowbit-0123456789abcdef-", temporaryPrefix(name))
+	}
+}
+
+// TestSyncedOnce: what Finish has synced Commit does not sync again, unless something was
+// written since.
+func TestSyncedOnce(t *testing.T) {
+	for _, changed := range []bool{false, true} {
+		w, err := Create(filepath.Join(t.TempDir(), "x"), nil, []Tensor{{Name: "a", DType: "U8", Shape: []int64{1}}}, false)
+		require.NoError(t, err)
+		require.NoError(t, w.WriteAt(0, []byte{1}, 0))
+		require.NoError(t, w.Finish())
+		if changed {
+			require.NoError(t, w.WriteAt(0, []byte{2}, 0))
+		}
+		require.NoError(t, w.f.Close()) // what is closed cannot be synced
+		if err := w.Finish(); changed {
+			require.ErrorIs(t, err, os.ErrClosed)
+		} else {
+			require.NoError(t, err)
+		}
+		require.NoError(t, w.Abort())
 	}
 }
 

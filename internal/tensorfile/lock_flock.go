@@ -3,6 +3,8 @@
 package tensorfile
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"syscall"
 )
@@ -12,6 +14,21 @@ import (
 func lock(f *os.File) {
 	for syscall.Flock(int(f.Fd()), syscall.LOCK_EX) == syscall.EINTR {
 	}
+}
+
+// hold locks the file at path; not ok says that somebody else removed it before.
+func hold(path string) (held *os.File, ok bool) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, !errors.Is(err, fs.ErrNotExist) // a file that nobody can read can nobody lock
+	}
+	for syscall.Flock(int(f.Fd()), syscall.LOCK_SH) == syscall.EINTR {
+	}
+	if !sameFile(f) {
+		f.Close()
+		return nil, false
+	}
+	return f, true
 }
 
 func removeUnlocked(path string) {

@@ -3,6 +3,7 @@ package tensorfile
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math"
@@ -24,6 +25,7 @@ type Writer struct {
 
 	mu      sync.Mutex
 	written []spans // of each tensor
+	synced  bool    // since the last write
 	closed  bool
 }
 
@@ -47,7 +49,7 @@ func Create(path string, metadata map[string]string, tensors []Tensor, overwrite
 	}
 	f, err := begin(path)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, bare(err))
 	}
 	w := &Writer{
 		path: path, overwrite: overwrite, f: f, data: int64(len(header)),
@@ -55,7 +57,7 @@ func Create(path string, metadata map[string]string, tensors []Tensor, overwrite
 	}
 	if _, err := f.WriteAt(header, 0); err != nil {
 		w.Abort()
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, bare(err))
 	}
 	return w, nil
 }
@@ -70,10 +72,11 @@ func (w *Writer) WriteAt(index int, p []byte, off int64) error {
 		return fmt.Errorf("%s: %w", w.path, err)
 	}
 	if _, err := w.f.WriteAt(p, w.data+t.Offset+off); err != nil {
-		return fmt.Errorf("%s: tensor %.100q: %w", w.path, t.Name, err)
+		return fmt.Errorf("%s: tensor %.100q: %w", w.path, t.Name, bare(err))
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.synced = false
 	w.written[index] = w.written[index].add(span{off, off + int64(len(p))})
 	return nil
 }
@@ -127,7 +130,7 @@ func (w *Writer) Abort() error {
 	}
 	w.closed = true
 	w.f.Close()
-	return os.Remove(w.f.Name())
+	return removeIfThere(w.f.Name())
 }
 
 func (w *Writer) commit() error {
@@ -155,10 +158,23 @@ func (w *Writer) Finish() error {
 			return fmt.Errorf("%s: tensor %.100q: bytes %d to %d were never written", w.path, t.Name, gap.start, gap.end)
 		}
 	}
-	if err := w.f.Sync(); err != nil {
-		return fmt.Errorf("%s: %w", w.path, err)
+	if w.synced {
+		return nil
 	}
+	if err := w.f.Sync(); err != nil {
+		return fmt.Errorf("%s: %w", w.path, bare(err))
+	}
+	w.synced = true
 	return nil
+}
+
+// bare leaves out the name of the temporary file.
+func bare(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
 }
 
 func (w *Writer) tensor(index int) (Tensor, error) {
