@@ -82,7 +82,7 @@ func (step nibblesStep[W, G]) run(at *adamWMemory, t *AdamWTensors, s *AdamWScal
 	mScales, vScales := unsafe.Slice((*float32)(at.mScales), scales), unsafe.Slice((*float32)(at.vScales), scales)
 	touchCodes(w, g, mCodes, vCodes, mScales, vScales)
 	step(w, g, mCodes, vCodes, mScales, vScales, m.Block, nibbleTables(), m.ScaleDivisor(), v.ScaleDivisor(),
-		adamWScalars(s), s.Nesterov, s.SkipNonFinite, m.Nibble == codebook.HighFirst, &work.nibbles, &work.counts)
+		adamWScalars(s), s.Nesterov, s.SkipNonFinite, m.Nibble == codebook.HighFirst, work.forNibbles(), &work.counts)
 }
 
 // run makes second moments of the factors a part at a time.
@@ -98,7 +98,7 @@ func (step factoredStep[W, G]) run(at *adamWMemory, t *AdamWTensors, s *AdamWSca
 		values := work.v[:hi-lo]
 		adamWAVX512.multiplyFactors(values, &t.V, t.First+int64(lo))
 		step(w[lo:hi], g[lo:hi], mCodes[lo/2:], values, mScales[lo/m.Block:], m.Block, nibbleTables(), m.ScaleDivisor(),
-			adamWScalars(s), s.Nesterov, s.SkipNonFinite, m.Nibble == codebook.HighFirst, &work.nibbles, &work.counts)
+			adamWScalars(s), s.Nesterov, s.SkipNonFinite, m.Nibble == codebook.HighFirst, work.forNibbles(), &work.counts)
 	}
 }
 

@@ -196,7 +196,7 @@ func (step blocksStep[W, G]) run(at *adamWMemory, t *AdamWTensors, s *AdamWScala
 	step(w, g, mCodes, vCodes, mScales, vScales, m.Block,
 		m.Codebook.Table(), v.Codebook.Table(), m.Codebook.Cells(), v.Codebook.Cells(),
 		m.ScaleDivisor(), v.ScaleDivisor(), adamWScalars(s),
-		s.Nesterov, s.SkipNonFinite, &work.numbers, &work.counts)
+		s.Nesterov, s.SkipNonFinite, work.forBytes(), &work.counts)
 }
 
 func (step dynamicBlocksStep[W, G]) run(at *adamWMemory, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
@@ -209,7 +209,7 @@ func (step dynamicBlocksStep[W, G]) run(at *adamWMemory, t *AdamWTensors, s *Ada
 	step(w, g, mCodes, vCodes, mScales, vScales, m.Block,
 		dynamicPlanes(), m.Codebook.Thresholds(), v.Codebook.Thresholds(),
 		m.ScaleDivisor(), v.ScaleDivisor(), adamWScalars(s),
-		s.Nesterov, s.SkipNonFinite, &work.numbers, &work.counts)
+		s.Nesterov, s.SkipNonFinite, work.forBytes(), &work.counts)
 }
 
 func touchCodes[W, G number](w []W, g []G, mCodes, vCodes []uint8, mScales, vScales []float32) {

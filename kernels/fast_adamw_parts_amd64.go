@@ -55,16 +55,24 @@ func (p *adamWParts) takes(s *AdamWScalars) bool {
 
 // adamWScratch is the memory that a step needs beside its tensors.
 type adamWScratch struct {
-	numbers    [12336]float32
-	nibbles    [7216]float32
-	counts     [3]int64
-	w, g, m, v [adamWLargestBlock + 64]float32 // of a part; a multiple of 4096 bytes between them would make loads wait for stores
-	codes      [2][adamWPart / 2]uint8         // of joined parameters
-	scales     [2][adamWPart / 2]float32
-	part       AdamWTensors
-	at         adamWMemory
-	scalars    AdamWScalars
+	adamWFloats
+	counts  [3]int64
+	codes   [2][adamWPart / 2]uint8 // of joined parameters
+	scales  [2][adamWPart / 2]float32
+	part    AdamWTensors
+	at      adamWMemory
+	scalars AdamWScalars
 }
+
+// adamWFloats are of a part, or the scratch of a fused kernel. A multiple of 4096 bytes
+// between them would make loads wait for stores.
+type adamWFloats struct{ w, g, m, v [adamWLargestBlock + 64]float32 }
+
+// forBytes is the scratch of fused kernels of 8-bit codes.
+func (f *adamWFloats) forBytes() *[12336]float32 { return (*[12336]float32)(unsafe.Pointer(f)) }
+
+// forNibbles is that of 4-bit codes, and leaves v.
+func (f *adamWFloats) forNibbles() *[7216]float32 { return (*[7216]float32)(unsafe.Pointer(f)) }
 
 var adamWWork = sync.Pool{New: func() any { return new(adamWScratch) }}
 
