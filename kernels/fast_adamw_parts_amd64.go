@@ -66,7 +66,9 @@ type adamWScratch struct {
 
 // adamWFloats are of a part, or the scratch of a fused kernel. A multiple of 4096 bytes
 // between them would make loads wait for stores.
-type adamWFloats struct{ w, g, m, v [adamWLargestBlock + 64]float32 }
+type adamWFloats struct {
+	w, g, m, v [adamWLargestBlock + 64]float32
+}
 
 // forBytes is the scratch of fused kernels of 8-bit codes.
 func (f *adamWFloats) forBytes() *[12336]float32 { return (*[12336]float32)(unsafe.Pointer(f)) }
