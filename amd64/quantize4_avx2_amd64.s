@@ -4,8 +4,8 @@
 
 #include "textflag.h"
 
-// func Quantize4AVX2(codes []uint8, scales []float32, x []float32, block int, divisor float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool) int
-// Requires: AVX, AVX2, CMOV
+// func Quantize4AVX2(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool) int
+// Requires: AVX, AVX2, CMOV, MMX+
 TEXT ·Quantize4AVX2(SB), $32-120
 	MOVQ           codes_base+0(FP), AX
 	MOVQ           scales_base+24(FP), CX
@@ -68,6 +68,7 @@ block1:
 	VPXOR        Y8, Y8, Y8
 	VPXOR        Y9, Y9, Y9
 	VPXOR        Y10, Y10, Y10
+	VBROADCASTSS least+84(FP), Y7
 	CMPQ         R8, $0x20
 	JB           done4
 
@@ -182,6 +183,7 @@ divided11:
 	JB           done18
 
 loop17:
+	PREFETCHT0 16384(DX)
 	VMOVUPS    (DX), Y7
 	VDIVPS     Y1, Y7, Y7
 	VCMPPS     $0x1e, Y0, Y7, Y8
@@ -213,6 +215,7 @@ loop17:
 	VPADDD     Y9, Y9, Y9
 	VPADDD     Y10, Y9, Y9
 	VPACKSSDW  Y9, Y8, Y8
+	PREFETCHT0 16448(DX)
 	VMOVUPS    64(DX), Y7
 	VDIVPS     Y1, Y7, Y7
 	VCMPPS     $0x1e, Y0, Y7, Y9

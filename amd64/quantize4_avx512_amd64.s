@@ -4,9 +4,9 @@
 
 #include "textflag.h"
 
-// func Quantize4AVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool) int
+// func Quantize4AVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool) int
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+
-TEXT ·Quantize4AVX512(SB), $0-120
+TEXT ·Quantize4AVX512(SB), $16-120
 	MOVQ            codes_base+0(FP), AX
 	MOVQ            scales_base+24(FP), CX
 	MOVQ            x_base+48(FP), DX
@@ -29,71 +29,385 @@ TEXT ·Quantize4AVX512(SB), $0-120
 	VPBROADCASTD    word_b<>+0(SB), Z10
 	VMOVDQU32       following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+0(SB), Z11
 	VPBROADCASTD    word_8<>+0(SB), Z12
-	MOVQ            $0x00000000, ret+112(FP)
 	MOVQ            x_len+56(FP), BX
-	TESTQ           BX, BX
-	JZ              finished2
-	MOVQ            DX, DI
+	MOVQ            $0x00000000, ret+112(FP)
+	MOVQ            block+72(FP), DI
+	TESTQ           $0x0000003f, DI
+	JNZ             few1
+	CMPQ            DI, $0x00000200
+	JHI             few1
+	SHLQ            $0x02, DI
+	CMPQ            BX, DI
+	JB              few1
+	VPBROADCASTD    word_7fffffff<>+0(SB), Z13
+	MOVQ            DX, R8
+	VBROADCASTSS    least+84(FP), Z0
 	MOVQ            block+72(FP), SI
-	CMPQ            SI, BX
-	CMOVQGT         BX, SI
-	SUBQ            SI, BX
-	MOVQ            SI, R8
-	MOVQ            DI, R9
-	LEAQ            (DI)(SI*4), DI
-	VPBROADCASTD    word_7fffffff<>+0(SB), Z0
-	VPXORD          Z6, Z6, Z6
-	VPXORD          Z14, Z14, Z14
-	VPXORD          Z15, Z15, Z15
-	VPXORD          Z16, Z16, Z16
-	CMPQ            R8, $0x40
-	JB              done4
+	CMPQ            SI, $0x40
+	JB              done3
 
-loop3:
-	PREFETCHT0 16384(R9)
-	VPANDD     (R9), Z0, Z17
-	VPMAXUD    Z17, Z6, Z6
-	PREFETCHT0 16448(R9)
-	VPANDD     64(R9), Z0, Z17
-	VPMAXUD    Z17, Z14, Z14
-	PREFETCHT0 16512(R9)
-	VPANDD     128(R9), Z0, Z17
-	VPMAXUD    Z17, Z15, Z15
-	PREFETCHT0 16576(R9)
-	VPANDD     192(R9), Z0, Z17
-	VPMAXUD    Z17, Z16, Z16
-	ADDQ       $0x00000100, R9
-	SUBQ       $0x40, R8
-	CMPQ       R8, $0x40
-	JAE        loop3
+loop2:
+	VPANDD  (R8), Z13, Z6
+	VPANDD  64(R8), Z13, Z16
+	VPANDD  128(R8), Z13, Z17
+	VPANDD  192(R8), Z13, Z18
+	VPMAXUD Z16, Z6, Z6
+	VPMAXUD Z18, Z17, Z17
+	VPMAXUD Z17, Z6, Z6
+	VPMAXUD Z6, Z0, Z0
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop2
 
-done4:
-	CMPQ R8, $0x10
-	JB   done6
+done3:
+	VBROADCASTSS least+84(FP), Z6
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done5
 
-loop5:
-	PREFETCHT0 16384(R9)
-	VPANDD     (R9), Z0, Z17
-	VPMAXUD    Z17, Z6, Z6
-	ADDQ       $0x00000040, R9
-	SUBQ       $0x10, R8
-	CMPQ       R8, $0x10
-	JAE        loop5
+loop4:
+	VPANDD  (R8), Z13, Z16
+	VPANDD  64(R8), Z13, Z17
+	VPANDD  128(R8), Z13, Z18
+	VPANDD  192(R8), Z13, Z19
+	VPMAXUD Z17, Z16, Z16
+	VPMAXUD Z19, Z18, Z18
+	VPMAXUD Z18, Z16, Z16
+	VPMAXUD Z16, Z6, Z6
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop4
 
-done6:
-	TESTQ      R8, R8
-	JZ         done7
-	MOVQ       $-1, R10
-	BZHIQ      R8, R10, R10
-	KMOVW      R10, K1
-	PREFETCHT0 16384(R9)
-	VPANDD.Z   (R9), Z0, K1, Z0
-	VPMAXUD    Z0, Z6, Z6
+done5:
+	VBROADCASTSS least+84(FP), Z16
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done7
+
+loop6:
+	VPANDD  (R8), Z13, Z17
+	VPANDD  64(R8), Z13, Z18
+	VPANDD  128(R8), Z13, Z19
+	VPANDD  192(R8), Z13, Z20
+	VPMAXUD Z18, Z17, Z17
+	VPMAXUD Z20, Z19, Z19
+	VPMAXUD Z19, Z17, Z17
+	VPMAXUD Z17, Z16, Z16
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop6
 
 done7:
+	VBROADCASTSS least+84(FP), Z17
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done9
+
+loop8:
+	VPANDD  (R8), Z13, Z18
+	VPANDD  64(R8), Z13, Z19
+	VPANDD  128(R8), Z13, Z20
+	VPANDD  192(R8), Z13, Z21
+	VPMAXUD Z19, Z18, Z18
+	VPMAXUD Z21, Z20, Z20
+	VPMAXUD Z20, Z18, Z18
+	VPMAXUD Z18, Z17, Z17
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop8
+
+done9:
+	VSHUFI32X4 $0x88, Z6, Z0, Z18
+	VSHUFI32X4 $0xdd, Z6, Z0, Z0
+	VPMAXUD    Z0, Z18, Z18
+	VSHUFI32X4 $0x88, Z17, Z16, Z0
+	VSHUFI32X4 $0xdd, Z17, Z16, Z6
+	VPMAXUD    Z6, Z0, Z0
+	VSHUFI32X4 $0x88, Z0, Z18, Z6
+	VSHUFI32X4 $0xdd, Z0, Z18, Z0
+	VPMAXUD    Z0, Z6, Z6
+	VPSHUFD    $0x4e, Z6, Z0
+	VPMAXUD    Z0, Z6, Z6
+	VPSHUFD    $0xb1, Z6, Z0
+	VPMAXUD    Z0, Z6, Z6
+	VMOVDQU32  transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z0
+	VPERMD     Z6, Z0, Z6
+	VMOVAPS    X6, X0
+
+again10:
+	MOVQ         BX, SI
+	SUBQ         DI, SI
+	CMPQ         SI, DI
+	JB           last11
+	VBROADCASTSS least+84(FP), Z6
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done13
+
+loop12:
+	VPANDD  (R8), Z13, Z14
+	VPANDD  64(R8), Z13, Z16
+	VPANDD  128(R8), Z13, Z17
+	VPANDD  192(R8), Z13, Z18
+	VPMAXUD Z16, Z14, Z14
+	VPMAXUD Z18, Z17, Z17
+	VPMAXUD Z17, Z14, Z14
+	VPMAXUD Z14, Z6, Z6
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop12
+
+done13:
+	VBROADCASTSS least+84(FP), Z14
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done15
+
+loop14:
+	VPANDD  (R8), Z13, Z16
+	VPANDD  64(R8), Z13, Z17
+	VPANDD  128(R8), Z13, Z18
+	VPANDD  192(R8), Z13, Z19
+	VPMAXUD Z17, Z16, Z16
+	VPMAXUD Z19, Z18, Z18
+	VPMAXUD Z18, Z16, Z16
+	VPMAXUD Z16, Z14, Z14
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop14
+
+done15:
+	VBROADCASTSS least+84(FP), Z16
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done17
+
+loop16:
+	VPANDD  (R8), Z13, Z17
+	VPANDD  64(R8), Z13, Z18
+	VPANDD  128(R8), Z13, Z19
+	VPANDD  192(R8), Z13, Z20
+	VPMAXUD Z18, Z17, Z17
+	VPMAXUD Z20, Z19, Z19
+	VPMAXUD Z19, Z17, Z17
+	VPMAXUD Z17, Z16, Z16
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop16
+
+done17:
+	VBROADCASTSS least+84(FP), Z17
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done19
+
+loop18:
+	VPANDD  (R8), Z13, Z18
+	VPANDD  64(R8), Z13, Z19
+	VPANDD  128(R8), Z13, Z20
+	VPANDD  192(R8), Z13, Z21
+	VPMAXUD Z19, Z18, Z18
+	VPMAXUD Z21, Z20, Z20
+	VPMAXUD Z20, Z18, Z18
+	VPMAXUD Z18, Z17, Z17
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop18
+
+done19:
+	VSHUFI32X4 $0x88, Z14, Z6, Z18
+	VSHUFI32X4 $0xdd, Z14, Z6, Z6
+	VPMAXUD    Z6, Z18, Z18
+	VSHUFI32X4 $0x88, Z17, Z16, Z6
+	VSHUFI32X4 $0xdd, Z17, Z16, Z14
+	VPMAXUD    Z14, Z6, Z6
+	VSHUFI32X4 $0x88, Z6, Z18, Z14
+	VSHUFI32X4 $0xdd, Z6, Z18, Z6
+	VPMAXUD    Z6, Z14, Z14
+	VPSHUFD    $0x4e, Z14, Z6
+	VPMAXUD    Z6, Z14, Z14
+	VPSHUFD    $0xb1, Z14, Z6
+	VPMAXUD    Z6, Z14, Z14
+	VMOVDQU32  transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z6
+	VPERMD     Z14, Z6, Z14
+	VMOVAPS    X14, X14
+
+last11:
+	VBROADCASTSS divisor+80(FP), X6
+	VDIVPS       X6, X0, X0
+	VPSUBD.BCST  word_21800000<>+0(SB), X0, X6
+	VPCMPUD.BCST $0x05, word_5e000000<>+0(SB), X6, K1
+	KMOVW        K1, SI
+	TESTL        SI, SI
+	JNZ          few1
+	VMOVUPS      X0, (CX)
+	XORL         SI, SI
+
+block20:
+	MOVQ               block+72(FP), R9
+	VBROADCASTSS       (CX), Z0
+	VMULPS             Z0, Z7, Z6
+	VFMADD231PS.RD_SAE Z0, Z5, Z6
+	VPERMPS            Z6, Z11, Z0
+	VPERMPS            Z6, Z8, Z16
+	VPERMPS            Z6, Z9, Z17
+	VPERMPS            Z6, Z10, Z18
+	CMPQ               R9, $0x40
+	JB                 done22
+
+loop21:
+	PREFETCHT0  16384(DX)
+	VMOVUPS     (DX), Z19
+	PREFETCHT0  16448(DX)
+	VMOVUPS     64(DX), Z20
+	PREFETCHT0  16512(DX)
+	VMOVUPS     128(DX), Z21
+	PREFETCHT0  16576(DX)
+	VMOVUPS     192(DX), Z22
+	VCMPPS      $0x1e, Z16, Z19, K1
+	VMOVAPS     Z17, Z24
+	VMOVAPS     Z18, K1, Z24
+	VMOVDQA32.Z Z12, K1, Z23
+	VCMPPS      $0x1e, Z24, Z19, K1
+	VPADDD.BCST word_4<>+0(SB), Z23, K1, Z23
+	VPERMPS     Z0, Z23, Z24
+	VCMPPS      $0x1e, Z24, Z19, K1
+	VPADDD.BCST word_2<>+0(SB), Z23, K1, Z23
+	VPERMPS     Z6, Z23, Z24
+	VCMPPS      $0x1e, Z24, Z19, K1
+	VPADDD.BCST word_1<>+0(SB), Z23, K1, Z23
+	VCMPPS      $0x1e, Z16, Z20, K1
+	VMOVAPS     Z17, Z24
+	VMOVAPS     Z18, K1, Z24
+	VMOVDQA32.Z Z12, K1, Z19
+	VCMPPS      $0x1e, Z24, Z20, K1
+	VPADDD.BCST word_4<>+0(SB), Z19, K1, Z19
+	VPERMPS     Z0, Z19, Z24
+	VCMPPS      $0x1e, Z24, Z20, K1
+	VPADDD.BCST word_2<>+0(SB), Z19, K1, Z19
+	VPERMPS     Z6, Z19, Z24
+	VCMPPS      $0x1e, Z24, Z20, K1
+	VPADDD.BCST word_1<>+0(SB), Z19, K1, Z19
+	VPSLLD      $0x08, Z19, Z19
+	VCMPPS      $0x1e, Z16, Z21, K1
+	VMOVAPS     Z17, Z24
+	VMOVAPS     Z18, K1, Z24
+	VMOVDQA32.Z Z12, K1, Z20
+	VCMPPS      $0x1e, Z24, Z21, K1
+	VPADDD.BCST word_4<>+0(SB), Z20, K1, Z20
+	VPERMPS     Z0, Z20, Z24
+	VCMPPS      $0x1e, Z24, Z21, K1
+	VPADDD.BCST word_2<>+0(SB), Z20, K1, Z20
+	VPERMPS     Z6, Z20, Z24
+	VCMPPS      $0x1e, Z24, Z21, K1
+	VPADDD.BCST word_1<>+0(SB), Z20, K1, Z20
+	VPSLLD      $0x10, Z20, Z20
+	VCMPPS      $0x1e, Z16, Z22, K1
+	VMOVAPS     Z17, Z24
+	VMOVAPS     Z18, K1, Z24
+	VMOVDQA32.Z Z12, K1, Z21
+	VCMPPS      $0x1e, Z24, Z22, K1
+	VPADDD.BCST word_4<>+0(SB), Z21, K1, Z21
+	VPERMPS     Z0, Z21, Z24
+	VCMPPS      $0x1e, Z24, Z22, K1
+	VPADDD.BCST word_2<>+0(SB), Z21, K1, Z21
+	VPERMPS     Z6, Z21, Z24
+	VCMPPS      $0x1e, Z24, Z22, K1
+	VPADDD.BCST word_1<>+0(SB), Z21, K1, Z21
+	VPSLLD      $0x18, Z21, Z21
+	VPTERNLOGD  $0xfe, Z20, Z19, Z23
+	VPORD       Z21, Z23, Z23
+	VPSHUFB     Z23, Z1, Z23
+	VPRORVQ     Z4, Z23, Z23
+	VPSRLQ      $0x1c, Z23, Z19
+	VPORQ       Z19, Z23, Z23
+	VPMOVQD     Z23, Y23
+	VPSHUFB     Z2, Z23, Z23
+	VPERMD      Z23, Z3, Z23
+	VMOVDQU64   Y23, (AX)
+	ADDQ        $0x00000100, DX
+	ADDQ        $0x00000020, AX
+	SUBQ        $0x40, R9
+	CMPQ        R9, $0x40
+	JAE         loop21
+
+done22:
+	ADDQ    $0x00000004, CX
+	INCQ    SI
+	CMPQ    SI, $0x04
+	JB      block20
+	SUBQ    DI, BX
+	VMOVAPS X14, X0
+	CMPQ    BX, DI
+	JAE     again10
+
+few1:
+	TESTQ        BX, BX
+	JZ           finished24
+	MOVQ         DX, DI
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, BX
+	CMOVQGT      BX, SI
+	SUBQ         SI, BX
+	MOVQ         SI, R8
+	MOVQ         DI, R9
+	LEAQ         (DI)(SI*4), DI
+	VPBROADCASTD word_7fffffff<>+0(SB), Z0
+	VPXORD       Z6, Z6, Z6
+	VPXORD       Z13, Z13, Z13
+	VPXORD       Z14, Z14, Z14
+	VPXORD       Z16, Z16, Z16
+	VBROADCASTSS least+84(FP), Z6
+	CMPQ         R8, $0x40
+	JB           done26
+
+loop25:
+	VPANDD  (R9), Z0, Z17
+	VPMAXUD Z17, Z6, Z6
+	VPANDD  64(R9), Z0, Z17
+	VPMAXUD Z17, Z13, Z13
+	VPANDD  128(R9), Z0, Z17
+	VPMAXUD Z17, Z14, Z14
+	VPANDD  192(R9), Z0, Z17
+	VPMAXUD Z17, Z16, Z16
+	ADDQ    $0x00000100, R9
+	SUBQ    $0x40, R8
+	CMPQ    R8, $0x40
+	JAE     loop25
+
+done26:
+	CMPQ R8, $0x10
+	JB   done28
+
+loop27:
+	VPANDD  (R9), Z0, Z17
+	VPMAXUD Z17, Z6, Z6
+	ADDQ    $0x00000040, R9
+	SUBQ    $0x10, R8
+	CMPQ    R8, $0x10
+	JAE     loop27
+
+done28:
+	TESTQ    R8, R8
+	JZ       done29
+	MOVQ     $-1, R10
+	BZHIQ    R8, R10, R10
+	KMOVW    R10, K1
+	VPANDD.Z (R9), Z0, K1, Z0
+	VPMAXUD  Z0, Z6, Z6
+
+done29:
+	VPMAXUD       Z13, Z6, Z6
+	VPMAXUD       Z16, Z14, Z14
 	VPMAXUD       Z14, Z6, Z6
-	VPMAXUD       Z16, Z15, Z15
-	VPMAXUD       Z15, Z6, Z6
 	VEXTRACTI64X4 $0x01, Z6, Y0
 	VPMAXUD       Z0, Z6, Z6
 	VSHUFI64X2    $0x02, Z6, Z6, Z0
@@ -106,10 +420,10 @@ done7:
 	VPMAXUD       Z0, Z6, Z6
 	VMOVAPS       X6, X0
 
-block1:
+block23:
 	XORL         R8, R8
 	TESTQ        BX, BX
-	JZ           last8
+	JZ           last30
 	MOVQ         block+72(FP), R8
 	CMPQ         R8, BX
 	CMOVQGT      BX, R8
@@ -122,51 +436,46 @@ block1:
 	VPXORD       Z14, Z14, Z14
 	VPXORD       Z15, Z15, Z15
 	VPXORD       Z16, Z16, Z16
+	VBROADCASTSS least+84(FP), Z13
 	CMPQ         R9, $0x40
-	JB           done10
+	JB           done32
 
-loop9:
-	PREFETCHT0 16384(R10)
-	VPANDD     (R10), Z6, Z17
-	VPMAXUD    Z17, Z13, Z13
-	PREFETCHT0 16448(R10)
-	VPANDD     64(R10), Z6, Z17
-	VPMAXUD    Z17, Z14, Z14
-	PREFETCHT0 16512(R10)
-	VPANDD     128(R10), Z6, Z17
-	VPMAXUD    Z17, Z15, Z15
-	PREFETCHT0 16576(R10)
-	VPANDD     192(R10), Z6, Z17
-	VPMAXUD    Z17, Z16, Z16
-	ADDQ       $0x00000100, R10
-	SUBQ       $0x40, R9
-	CMPQ       R9, $0x40
-	JAE        loop9
+loop31:
+	VPANDD  (R10), Z6, Z17
+	VPMAXUD Z17, Z13, Z13
+	VPANDD  64(R10), Z6, Z17
+	VPMAXUD Z17, Z14, Z14
+	VPANDD  128(R10), Z6, Z17
+	VPMAXUD Z17, Z15, Z15
+	VPANDD  192(R10), Z6, Z17
+	VPMAXUD Z17, Z16, Z16
+	ADDQ    $0x00000100, R10
+	SUBQ    $0x40, R9
+	CMPQ    R9, $0x40
+	JAE     loop31
 
-done10:
+done32:
 	CMPQ R9, $0x10
-	JB   done12
+	JB   done34
 
-loop11:
-	PREFETCHT0 16384(R10)
-	VPANDD     (R10), Z6, Z17
-	VPMAXUD    Z17, Z13, Z13
-	ADDQ       $0x00000040, R10
-	SUBQ       $0x10, R9
-	CMPQ       R9, $0x10
-	JAE        loop11
+loop33:
+	VPANDD  (R10), Z6, Z17
+	VPMAXUD Z17, Z13, Z13
+	ADDQ    $0x00000040, R10
+	SUBQ    $0x10, R9
+	CMPQ    R9, $0x10
+	JAE     loop33
 
-done12:
-	TESTQ      R9, R9
-	JZ         done13
-	MOVQ       $-1, R11
-	BZHIQ      R9, R11, R11
-	KMOVW      R11, K1
-	PREFETCHT0 16384(R10)
-	VPANDD.Z   (R10), Z6, K1, Z6
-	VPMAXUD    Z6, Z13, Z13
+done34:
+	TESTQ    R9, R9
+	JZ       done35
+	MOVQ     $-1, R11
+	BZHIQ    R9, R11, R11
+	KMOVW    R11, K1
+	VPANDD.Z (R10), Z6, K1, Z6
+	VPMAXUD  Z6, Z13, Z13
 
-done13:
+done35:
 	VPMAXUD       Z14, Z13, Z13
 	VPMAXUD       Z16, Z15, Z15
 	VPMAXUD       Z15, Z13, Z13
@@ -180,16 +489,16 @@ done13:
 	VPMAXUD       Z6, Z13, Z13
 	VPSHUFD       $0xb1, Z13, Z6
 	VPMAXUD       Z6, Z13, Z13
-	VMOVAPS       X13, X13
+	VMOVAPS       X13, X15
 
-last8:
+last30:
 	VMOVD X0, R9
 	CMPL  R9, $0x7f800000
-	JB    finite14
+	JB    finite36
 	INCQ  ret+112(FP)
 	MOVL  $0x7fc00000, R9
 
-zero15:
+zero37:
 	MOVL         R9, (CX)
 	MOVBLZX      zero+104(FP), R9
 	MOVL         R9, R10
@@ -200,93 +509,97 @@ zero15:
 	SHRQ         $0x01, SI
 	VPBROADCASTB R9, Z0
 	CMPQ         SI, $0x40
-	JB           done19
+	JB           done41
 
-loop18:
+loop40:
 	VMOVDQU64 Z0, (AX)
 	ADDQ      $0x00000040, AX
 	SUBQ      $0x40, SI
 	CMPQ      SI, $0x40
-	JAE       loop18
+	JAE       loop40
 
-done19:
+done41:
 	MOVQ     $-1, R9
 	BZHIQ    SI, R9, R9
 	KMOVQ    R9, K1
 	VMOVDQU8 Z0, K1, (AX)
 	ADDQ     SI, AX
-	JMP      done17
+	JMP      done39
 
-finite14:
+finite36:
 	VDIVSS  divisor+80(FP), X0, X6
 	VMOVD   X6, R9
 	TESTL   R9, R9
-	JZ      zero15
+	JZ      zero37
 	CMPL    R9, $0x7f800000
-	JB      divided16
+	JB      divided38
 	VMOVAPS X0, X6
 
-divided16:
+divided38:
 	VMOVSS             X6, (CX)
 	VBROADCASTSS       X6, Z0
 	VMOVD              X0, R9
 	CMPL               R9, $0x21800000
-	JB                 small20
+	JB                 small42
 	VMULPS             Z0, Z7, Z6
 	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VPERMPS            Z6, Z11, Z0
-	VPERMPS            Z6, Z8, Z14
-	VPERMPS            Z6, Z9, Z15
-	VPERMPS            Z6, Z10, Z16
+	VPERMPS            Z6, Z8, Z16
+	VPERMPS            Z6, Z9, Z17
+	VPERMPS            Z6, Z10, Z18
 	CMPQ               SI, $0x40
-	JB                 done23
+	JB                 done45
 
-loop22:
-	VMOVUPS     (DX), Z17
-	VMOVUPS     64(DX), Z18
+loop44:
+	PREFETCHT0  16384(DX)
+	VMOVUPS     (DX), Z13
+	PREFETCHT0  16448(DX)
+	VMOVUPS     64(DX), Z14
+	PREFETCHT0  16512(DX)
 	VMOVUPS     128(DX), Z19
+	PREFETCHT0  16576(DX)
 	VMOVUPS     192(DX), Z20
-	VCMPPS      $0x1e, Z14, Z17, K1
-	VMOVAPS     Z15, Z22
-	VMOVAPS     Z16, K1, Z22
+	VCMPPS      $0x1e, Z16, Z13, K1
+	VMOVAPS     Z17, Z22
+	VMOVAPS     Z18, K1, Z22
 	VMOVDQA32.Z Z12, K1, Z21
-	VCMPPS      $0x1e, Z22, Z17, K1
+	VCMPPS      $0x1e, Z22, Z13, K1
 	VPADDD.BCST word_4<>+0(SB), Z21, K1, Z21
 	VPERMPS     Z0, Z21, Z22
-	VCMPPS      $0x1e, Z22, Z17, K1
+	VCMPPS      $0x1e, Z22, Z13, K1
 	VPADDD.BCST word_2<>+0(SB), Z21, K1, Z21
 	VPERMPS     Z6, Z21, Z22
-	VCMPPS      $0x1e, Z22, Z17, K1
+	VCMPPS      $0x1e, Z22, Z13, K1
 	VPADDD.BCST word_1<>+0(SB), Z21, K1, Z21
-	VCMPPS      $0x1e, Z14, Z18, K1
-	VMOVAPS     Z15, Z22
-	VMOVAPS     Z16, K1, Z22
-	VMOVDQA32.Z Z12, K1, Z17
-	VCMPPS      $0x1e, Z22, Z18, K1
-	VPADDD.BCST word_4<>+0(SB), Z17, K1, Z17
-	VPERMPS     Z0, Z17, Z22
-	VCMPPS      $0x1e, Z22, Z18, K1
-	VPADDD.BCST word_2<>+0(SB), Z17, K1, Z17
-	VPERMPS     Z6, Z17, Z22
-	VCMPPS      $0x1e, Z22, Z18, K1
-	VPADDD.BCST word_1<>+0(SB), Z17, K1, Z17
-	VPSLLD      $0x08, Z17, Z17
-	VCMPPS      $0x1e, Z14, Z19, K1
-	VMOVAPS     Z15, Z22
-	VMOVAPS     Z16, K1, Z22
-	VMOVDQA32.Z Z12, K1, Z18
+	VCMPPS      $0x1e, Z16, Z14, K1
+	VMOVAPS     Z17, Z22
+	VMOVAPS     Z18, K1, Z22
+	VMOVDQA32.Z Z12, K1, Z13
+	VCMPPS      $0x1e, Z22, Z14, K1
+	VPADDD.BCST word_4<>+0(SB), Z13, K1, Z13
+	VPERMPS     Z0, Z13, Z22
+	VCMPPS      $0x1e, Z22, Z14, K1
+	VPADDD.BCST word_2<>+0(SB), Z13, K1, Z13
+	VPERMPS     Z6, Z13, Z22
+	VCMPPS      $0x1e, Z22, Z14, K1
+	VPADDD.BCST word_1<>+0(SB), Z13, K1, Z13
+	VPSLLD      $0x08, Z13, Z13
+	VCMPPS      $0x1e, Z16, Z19, K1
+	VMOVAPS     Z17, Z22
+	VMOVAPS     Z18, K1, Z22
+	VMOVDQA32.Z Z12, K1, Z14
 	VCMPPS      $0x1e, Z22, Z19, K1
-	VPADDD.BCST word_4<>+0(SB), Z18, K1, Z18
-	VPERMPS     Z0, Z18, Z22
+	VPADDD.BCST word_4<>+0(SB), Z14, K1, Z14
+	VPERMPS     Z0, Z14, Z22
 	VCMPPS      $0x1e, Z22, Z19, K1
-	VPADDD.BCST word_2<>+0(SB), Z18, K1, Z18
-	VPERMPS     Z6, Z18, Z22
+	VPADDD.BCST word_2<>+0(SB), Z14, K1, Z14
+	VPERMPS     Z6, Z14, Z22
 	VCMPPS      $0x1e, Z22, Z19, K1
-	VPADDD.BCST word_1<>+0(SB), Z18, K1, Z18
-	VPSLLD      $0x10, Z18, Z18
-	VCMPPS      $0x1e, Z14, Z20, K1
-	VMOVAPS     Z15, Z22
-	VMOVAPS     Z16, K1, Z22
+	VPADDD.BCST word_1<>+0(SB), Z14, K1, Z14
+	VPSLLD      $0x10, Z14, Z14
+	VCMPPS      $0x1e, Z16, Z20, K1
+	VMOVAPS     Z17, Z22
+	VMOVAPS     Z18, K1, Z22
 	VMOVDQA32.Z Z12, K1, Z19
 	VCMPPS      $0x1e, Z22, Z20, K1
 	VPADDD.BCST word_4<>+0(SB), Z19, K1, Z19
@@ -297,12 +610,12 @@ loop22:
 	VCMPPS      $0x1e, Z22, Z20, K1
 	VPADDD.BCST word_1<>+0(SB), Z19, K1, Z19
 	VPSLLD      $0x18, Z19, Z19
-	VPTERNLOGD  $0xfe, Z18, Z17, Z21
+	VPTERNLOGD  $0xfe, Z14, Z13, Z21
 	VPORD       Z19, Z21, Z21
 	VPSHUFB     Z21, Z1, Z21
 	VPRORVQ     Z4, Z21, Z21
-	VPSRLQ      $0x1c, Z21, Z17
-	VPORQ       Z17, Z21, Z21
+	VPSRLQ      $0x1c, Z21, Z13
+	VPORQ       Z13, Z21, Z21
 	VPMOVQD     Z21, Y21
 	VPSHUFB     Z2, Z21, Z21
 	VPERMD      Z21, Z3, Z21
@@ -311,78 +624,78 @@ loop22:
 	ADDQ        $0x00000020, AX
 	SUBQ        $0x40, SI
 	CMPQ        SI, $0x40
-	JAE         loop22
+	JAE         loop44
 
-done23:
+done45:
 	TESTQ       SI, SI
-	JZ          none24
+	JZ          none46
 	MOVQ        $-1, R9
 	BZHIQ       SI, R9, R9
 	KMOVW       R9, K1
 	SHRQ        $0x10, R9
-	VMOVUPS.Z   (DX), K1, Z17
+	VMOVUPS.Z   (DX), K1, Z13
 	KMOVW       R9, K1
 	SHRQ        $0x10, R9
-	VMOVUPS.Z   64(DX), K1, Z18
+	VMOVUPS.Z   64(DX), K1, Z14
 	KMOVW       R9, K1
 	SHRQ        $0x10, R9
 	VMOVUPS.Z   128(DX), K1, Z19
 	KMOVW       R9, K1
 	SHRQ        $0x10, R9
 	VMOVUPS.Z   192(DX), K1, Z20
-	VCMPPS      $0x1e, Z14, Z17, K1
-	VMOVAPS     Z15, Z22
-	VMOVAPS     Z16, K1, Z22
+	VCMPPS      $0x1e, Z16, Z13, K1
+	VMOVAPS     Z17, Z22
+	VMOVAPS     Z18, K1, Z22
 	VMOVDQA32.Z Z12, K1, Z21
-	VCMPPS      $0x1e, Z22, Z17, K1
+	VCMPPS      $0x1e, Z22, Z13, K1
 	VPADDD.BCST word_4<>+0(SB), Z21, K1, Z21
 	VPERMPS     Z0, Z21, Z22
-	VCMPPS      $0x1e, Z22, Z17, K1
+	VCMPPS      $0x1e, Z22, Z13, K1
 	VPADDD.BCST word_2<>+0(SB), Z21, K1, Z21
 	VPERMPS     Z6, Z21, Z22
-	VCMPPS      $0x1e, Z22, Z17, K1
+	VCMPPS      $0x1e, Z22, Z13, K1
 	VPADDD.BCST word_1<>+0(SB), Z21, K1, Z21
-	VCMPPS      $0x1e, Z14, Z18, K1
-	VMOVAPS     Z15, Z22
-	VMOVAPS     Z16, K1, Z22
+	VCMPPS      $0x1e, Z16, Z14, K1
+	VMOVAPS     Z17, Z22
+	VMOVAPS     Z18, K1, Z22
+	VMOVDQA32.Z Z12, K1, Z13
+	VCMPPS      $0x1e, Z22, Z14, K1
+	VPADDD.BCST word_4<>+0(SB), Z13, K1, Z13
+	VPERMPS     Z0, Z13, Z22
+	VCMPPS      $0x1e, Z22, Z14, K1
+	VPADDD.BCST word_2<>+0(SB), Z13, K1, Z13
+	VPERMPS     Z6, Z13, Z22
+	VCMPPS      $0x1e, Z22, Z14, K1
+	VPADDD.BCST word_1<>+0(SB), Z13, K1, Z13
+	VPSLLD      $0x08, Z13, Z13
+	VCMPPS      $0x1e, Z16, Z19, K1
+	VMOVAPS     Z17, Z22
+	VMOVAPS     Z18, K1, Z22
+	VMOVDQA32.Z Z12, K1, Z14
+	VCMPPS      $0x1e, Z22, Z19, K1
+	VPADDD.BCST word_4<>+0(SB), Z14, K1, Z14
+	VPERMPS     Z0, Z14, Z22
+	VCMPPS      $0x1e, Z22, Z19, K1
+	VPADDD.BCST word_2<>+0(SB), Z14, K1, Z14
+	VPERMPS     Z6, Z14, Z22
+	VCMPPS      $0x1e, Z22, Z19, K1
+	VPADDD.BCST word_1<>+0(SB), Z14, K1, Z14
+	VPSLLD      $0x10, Z14, Z14
+	VCMPPS      $0x1e, Z16, Z20, K1
+	VMOVAPS     Z17, Z16
+	VMOVAPS     Z18, K1, Z16
 	VMOVDQA32.Z Z12, K1, Z17
-	VCMPPS      $0x1e, Z22, Z18, K1
+	VCMPPS      $0x1e, Z16, Z20, K1
 	VPADDD.BCST word_4<>+0(SB), Z17, K1, Z17
-	VPERMPS     Z0, Z17, Z22
-	VCMPPS      $0x1e, Z22, Z18, K1
+	VPERMPS     Z0, Z17, Z16
+	VCMPPS      $0x1e, Z16, Z20, K1
 	VPADDD.BCST word_2<>+0(SB), Z17, K1, Z17
-	VPERMPS     Z6, Z17, Z22
-	VCMPPS      $0x1e, Z22, Z18, K1
+	VPERMPS     Z6, Z17, Z16
+	VCMPPS      $0x1e, Z16, Z20, K1
 	VPADDD.BCST word_1<>+0(SB), Z17, K1, Z17
-	VPSLLD      $0x08, Z17, Z17
-	VCMPPS      $0x1e, Z14, Z19, K1
-	VMOVAPS     Z15, Z22
-	VMOVAPS     Z16, K1, Z22
-	VMOVDQA32.Z Z12, K1, Z18
-	VCMPPS      $0x1e, Z22, Z19, K1
-	VPADDD.BCST word_4<>+0(SB), Z18, K1, Z18
-	VPERMPS     Z0, Z18, Z22
-	VCMPPS      $0x1e, Z22, Z19, K1
-	VPADDD.BCST word_2<>+0(SB), Z18, K1, Z18
-	VPERMPS     Z6, Z18, Z22
-	VCMPPS      $0x1e, Z22, Z19, K1
-	VPADDD.BCST word_1<>+0(SB), Z18, K1, Z18
-	VPSLLD      $0x10, Z18, Z18
-	VCMPPS      $0x1e, Z14, Z20, K1
-	VMOVAPS     Z15, Z14
-	VMOVAPS     Z16, K1, Z14
-	VMOVDQA32.Z Z12, K1, Z15
-	VCMPPS      $0x1e, Z14, Z20, K1
-	VPADDD.BCST word_4<>+0(SB), Z15, K1, Z15
-	VPERMPS     Z0, Z15, Z14
-	VCMPPS      $0x1e, Z14, Z20, K1
-	VPADDD.BCST word_2<>+0(SB), Z15, K1, Z15
-	VPERMPS     Z6, Z15, Z14
-	VCMPPS      $0x1e, Z14, Z20, K1
-	VPADDD.BCST word_1<>+0(SB), Z15, K1, Z15
-	VPSLLD      $0x18, Z15, Z15
-	VPTERNLOGD  $0xfe, Z18, Z17, Z21
-	VPORD       Z15, Z21, Z21
+	VPSLLD      $0x18, Z17, Z17
+	VPTERNLOGD  $0xfe, Z14, Z13, Z21
+	VPORD       Z17, Z21, Z21
 	VPSHUFB     Z21, Z1, Z21
 	VPRORVQ     Z4, Z21, Z21
 	VPSRLQ      $0x1c, Z21, Z0
@@ -397,98 +710,105 @@ done23:
 	KMOVQ       R10, K1
 	VMOVDQU8    Z21, K1, (AX)
 	ADDQ        R9, AX
-	LEAQ        (DX)(SI*4), DX
 	TESTL       $0x00000001, SI
-	JZ          none24
-	MOVBLZX     -1(AX), SI
-	MOVBLZX     zero+104(FP), R9
+	JZ          even47
+	MOVBLZX     -1(AX), R9
+	MOVBLZX     zero+104(FP), R10
 	CMPB        highFirst+105(FP), $0x00
-	JE          low25
-	ANDL        $0x000000f0, SI
-	JMP         stored26
+	JE          low48
+	ANDL        $0x000000f0, R9
+	JMP         stored49
 
-low25:
-	ANDL $0x0000000f, SI
-	SHLL $0x04, R9
+low48:
+	ANDL $0x0000000f, R9
+	SHLL $0x04, R10
 
-stored26:
-	ORL  R9, SI
-	MOVB SI, -1(AX)
+stored49:
+	ORL  R10, R9
+	MOVB R9, -1(AX)
 
-none24:
-done21:
-done17:
+even47:
+	LEAQ (DX)(SI*4), DX
+	XORQ SI, SI
+
+none46:
+done43:
+done39:
 	ADDQ    $0x00000004, CX
-	VMOVAPS X13, X0
+	VMOVAPS X15, X0
 	MOVQ    R8, SI
 	TESTQ   SI, SI
-	JNZ     block1
+	JNZ     block23
 
-finished2:
+finished24:
 	VZEROUPPER
 	RET
 
-small20:
+small42:
 	VMULPS.BCST        word_6c000000<>+0(SB), Z0, Z0
 	VMULPS             Z0, Z7, Z6
 	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VPERMPS            Z6, Z11, Z0
-	VPERMPS            Z6, Z8, Z14
-	VPERMPS            Z6, Z9, Z15
-	VPERMPS            Z6, Z10, Z16
+	VPERMPS            Z6, Z8, Z16
+	VPERMPS            Z6, Z9, Z17
+	VPERMPS            Z6, Z10, Z18
 	CMPQ               SI, $0x40
-	JB                 done28
+	JB                 done51
 
-loop27:
-	VMOVUPS     (DX), Z17
-	VMULPS.BCST word_6c000000<>+0(SB), Z17, Z17
-	VMOVUPS     64(DX), Z18
-	VMULPS.BCST word_6c000000<>+0(SB), Z18, Z18
+loop50:
+	PREFETCHT0  16384(DX)
+	VMOVUPS     (DX), Z13
+	VMULPS.BCST word_6c000000<>+0(SB), Z13, Z13
+	PREFETCHT0  16448(DX)
+	VMOVUPS     64(DX), Z14
+	VMULPS.BCST word_6c000000<>+0(SB), Z14, Z14
+	PREFETCHT0  16512(DX)
 	VMOVUPS     128(DX), Z19
 	VMULPS.BCST word_6c000000<>+0(SB), Z19, Z19
+	PREFETCHT0  16576(DX)
 	VMOVUPS     192(DX), Z20
 	VMULPS.BCST word_6c000000<>+0(SB), Z20, Z20
-	VCMPPS      $0x1e, Z14, Z17, K1
-	VMOVAPS     Z15, Z22
-	VMOVAPS     Z16, K1, Z22
+	VCMPPS      $0x1e, Z16, Z13, K1
+	VMOVAPS     Z17, Z22
+	VMOVAPS     Z18, K1, Z22
 	VMOVDQA32.Z Z12, K1, Z21
-	VCMPPS      $0x1e, Z22, Z17, K1
+	VCMPPS      $0x1e, Z22, Z13, K1
 	VPADDD.BCST word_4<>+0(SB), Z21, K1, Z21
 	VPERMPS     Z0, Z21, Z22
-	VCMPPS      $0x1e, Z22, Z17, K1
+	VCMPPS      $0x1e, Z22, Z13, K1
 	VPADDD.BCST word_2<>+0(SB), Z21, K1, Z21
 	VPERMPS     Z6, Z21, Z22
-	VCMPPS      $0x1e, Z22, Z17, K1
+	VCMPPS      $0x1e, Z22, Z13, K1
 	VPADDD.BCST word_1<>+0(SB), Z21, K1, Z21
-	VCMPPS      $0x1e, Z14, Z18, K1
-	VMOVAPS     Z15, Z22
-	VMOVAPS     Z16, K1, Z22
-	VMOVDQA32.Z Z12, K1, Z17
-	VCMPPS      $0x1e, Z22, Z18, K1
-	VPADDD.BCST word_4<>+0(SB), Z17, K1, Z17
-	VPERMPS     Z0, Z17, Z22
-	VCMPPS      $0x1e, Z22, Z18, K1
-	VPADDD.BCST word_2<>+0(SB), Z17, K1, Z17
-	VPERMPS     Z6, Z17, Z22
-	VCMPPS      $0x1e, Z22, Z18, K1
-	VPADDD.BCST word_1<>+0(SB), Z17, K1, Z17
-	VPSLLD      $0x08, Z17, Z17
-	VCMPPS      $0x1e, Z14, Z19, K1
-	VMOVAPS     Z15, Z22
-	VMOVAPS     Z16, K1, Z22
-	VMOVDQA32.Z Z12, K1, Z18
+	VCMPPS      $0x1e, Z16, Z14, K1
+	VMOVAPS     Z17, Z22
+	VMOVAPS     Z18, K1, Z22
+	VMOVDQA32.Z Z12, K1, Z13
+	VCMPPS      $0x1e, Z22, Z14, K1
+	VPADDD.BCST word_4<>+0(SB), Z13, K1, Z13
+	VPERMPS     Z0, Z13, Z22
+	VCMPPS      $0x1e, Z22, Z14, K1
+	VPADDD.BCST word_2<>+0(SB), Z13, K1, Z13
+	VPERMPS     Z6, Z13, Z22
+	VCMPPS      $0x1e, Z22, Z14, K1
+	VPADDD.BCST word_1<>+0(SB), Z13, K1, Z13
+	VPSLLD      $0x08, Z13, Z13
+	VCMPPS      $0x1e, Z16, Z19, K1
+	VMOVAPS     Z17, Z22
+	VMOVAPS     Z18, K1, Z22
+	VMOVDQA32.Z Z12, K1, Z14
 	VCMPPS      $0x1e, Z22, Z19, K1
-	VPADDD.BCST word_4<>+0(SB), Z18, K1, Z18
-	VPERMPS     Z0, Z18, Z22
+	VPADDD.BCST word_4<>+0(SB), Z14, K1, Z14
+	VPERMPS     Z0, Z14, Z22
 	VCMPPS      $0x1e, Z22, Z19, K1
-	VPADDD.BCST word_2<>+0(SB), Z18, K1, Z18
-	VPERMPS     Z6, Z18, Z22
+	VPADDD.BCST word_2<>+0(SB), Z14, K1, Z14
+	VPERMPS     Z6, Z14, Z22
 	VCMPPS      $0x1e, Z22, Z19, K1
-	VPADDD.BCST word_1<>+0(SB), Z18, K1, Z18
-	VPSLLD      $0x10, Z18, Z18
-	VCMPPS      $0x1e, Z14, Z20, K1
-	VMOVAPS     Z15, Z22
-	VMOVAPS     Z16, K1, Z22
+	VPADDD.BCST word_1<>+0(SB), Z14, K1, Z14
+	VPSLLD      $0x10, Z14, Z14
+	VCMPPS      $0x1e, Z16, Z20, K1
+	VMOVAPS     Z17, Z22
+	VMOVAPS     Z18, K1, Z22
 	VMOVDQA32.Z Z12, K1, Z19
 	VCMPPS      $0x1e, Z22, Z20, K1
 	VPADDD.BCST word_4<>+0(SB), Z19, K1, Z19
@@ -499,12 +819,12 @@ loop27:
 	VCMPPS      $0x1e, Z22, Z20, K1
 	VPADDD.BCST word_1<>+0(SB), Z19, K1, Z19
 	VPSLLD      $0x18, Z19, Z19
-	VPTERNLOGD  $0xfe, Z18, Z17, Z21
+	VPTERNLOGD  $0xfe, Z14, Z13, Z21
 	VPORD       Z19, Z21, Z21
 	VPSHUFB     Z21, Z1, Z21
 	VPRORVQ     Z4, Z21, Z21
-	VPSRLQ      $0x1c, Z21, Z17
-	VPORQ       Z17, Z21, Z21
+	VPSRLQ      $0x1c, Z21, Z13
+	VPORQ       Z13, Z21, Z21
 	VPMOVQD     Z21, Y21
 	VPSHUFB     Z2, Z21, Z21
 	VPERMD      Z21, Z3, Z21
@@ -513,21 +833,21 @@ loop27:
 	ADDQ        $0x00000020, AX
 	SUBQ        $0x40, SI
 	CMPQ        SI, $0x40
-	JAE         loop27
+	JAE         loop50
 
-done28:
+done51:
 	TESTQ       SI, SI
-	JZ          none29
+	JZ          none52
 	MOVQ        $-1, R9
 	BZHIQ       SI, R9, R9
 	KMOVW       R9, K1
 	SHRQ        $0x10, R9
-	VMOVUPS.Z   (DX), K1, Z17
-	VMULPS.BCST word_6c000000<>+0(SB), Z17, Z17
+	VMOVUPS.Z   (DX), K1, Z13
+	VMULPS.BCST word_6c000000<>+0(SB), Z13, Z13
 	KMOVW       R9, K1
 	SHRQ        $0x10, R9
-	VMOVUPS.Z   64(DX), K1, Z18
-	VMULPS.BCST word_6c000000<>+0(SB), Z18, Z18
+	VMOVUPS.Z   64(DX), K1, Z14
+	VMULPS.BCST word_6c000000<>+0(SB), Z14, Z14
 	KMOVW       R9, K1
 	SHRQ        $0x10, R9
 	VMOVUPS.Z   128(DX), K1, Z19
@@ -536,59 +856,59 @@ done28:
 	SHRQ        $0x10, R9
 	VMOVUPS.Z   192(DX), K1, Z20
 	VMULPS.BCST word_6c000000<>+0(SB), Z20, Z20
-	VCMPPS      $0x1e, Z14, Z17, K1
-	VMOVAPS     Z15, Z22
-	VMOVAPS     Z16, K1, Z22
+	VCMPPS      $0x1e, Z16, Z13, K1
+	VMOVAPS     Z17, Z22
+	VMOVAPS     Z18, K1, Z22
 	VMOVDQA32.Z Z12, K1, Z21
-	VCMPPS      $0x1e, Z22, Z17, K1
+	VCMPPS      $0x1e, Z22, Z13, K1
 	VPADDD.BCST word_4<>+0(SB), Z21, K1, Z21
 	VPERMPS     Z0, Z21, Z22
-	VCMPPS      $0x1e, Z22, Z17, K1
+	VCMPPS      $0x1e, Z22, Z13, K1
 	VPADDD.BCST word_2<>+0(SB), Z21, K1, Z21
 	VPERMPS     Z6, Z21, Z22
-	VCMPPS      $0x1e, Z22, Z17, K1
+	VCMPPS      $0x1e, Z22, Z13, K1
 	VPADDD.BCST word_1<>+0(SB), Z21, K1, Z21
-	VCMPPS      $0x1e, Z14, Z18, K1
-	VMOVAPS     Z15, Z22
-	VMOVAPS     Z16, K1, Z22
+	VCMPPS      $0x1e, Z16, Z14, K1
+	VMOVAPS     Z17, Z22
+	VMOVAPS     Z18, K1, Z22
+	VMOVDQA32.Z Z12, K1, Z13
+	VCMPPS      $0x1e, Z22, Z14, K1
+	VPADDD.BCST word_4<>+0(SB), Z13, K1, Z13
+	VPERMPS     Z0, Z13, Z22
+	VCMPPS      $0x1e, Z22, Z14, K1
+	VPADDD.BCST word_2<>+0(SB), Z13, K1, Z13
+	VPERMPS     Z6, Z13, Z22
+	VCMPPS      $0x1e, Z22, Z14, K1
+	VPADDD.BCST word_1<>+0(SB), Z13, K1, Z13
+	VPSLLD      $0x08, Z13, Z13
+	VCMPPS      $0x1e, Z16, Z19, K1
+	VMOVAPS     Z17, Z22
+	VMOVAPS     Z18, K1, Z22
+	VMOVDQA32.Z Z12, K1, Z14
+	VCMPPS      $0x1e, Z22, Z19, K1
+	VPADDD.BCST word_4<>+0(SB), Z14, K1, Z14
+	VPERMPS     Z0, Z14, Z22
+	VCMPPS      $0x1e, Z22, Z19, K1
+	VPADDD.BCST word_2<>+0(SB), Z14, K1, Z14
+	VPERMPS     Z6, Z14, Z22
+	VCMPPS      $0x1e, Z22, Z19, K1
+	VPADDD.BCST word_1<>+0(SB), Z14, K1, Z14
+	VPSLLD      $0x10, Z14, Z14
+	VCMPPS      $0x1e, Z16, Z20, K1
+	VMOVAPS     Z17, Z16
+	VMOVAPS     Z18, K1, Z16
 	VMOVDQA32.Z Z12, K1, Z17
-	VCMPPS      $0x1e, Z22, Z18, K1
+	VCMPPS      $0x1e, Z16, Z20, K1
 	VPADDD.BCST word_4<>+0(SB), Z17, K1, Z17
-	VPERMPS     Z0, Z17, Z22
-	VCMPPS      $0x1e, Z22, Z18, K1
+	VPERMPS     Z0, Z17, Z16
+	VCMPPS      $0x1e, Z16, Z20, K1
 	VPADDD.BCST word_2<>+0(SB), Z17, K1, Z17
-	VPERMPS     Z6, Z17, Z22
-	VCMPPS      $0x1e, Z22, Z18, K1
+	VPERMPS     Z6, Z17, Z16
+	VCMPPS      $0x1e, Z16, Z20, K1
 	VPADDD.BCST word_1<>+0(SB), Z17, K1, Z17
-	VPSLLD      $0x08, Z17, Z17
-	VCMPPS      $0x1e, Z14, Z19, K1
-	VMOVAPS     Z15, Z22
-	VMOVAPS     Z16, K1, Z22
-	VMOVDQA32.Z Z12, K1, Z18
-	VCMPPS      $0x1e, Z22, Z19, K1
-	VPADDD.BCST word_4<>+0(SB), Z18, K1, Z18
-	VPERMPS     Z0, Z18, Z22
-	VCMPPS      $0x1e, Z22, Z19, K1
-	VPADDD.BCST word_2<>+0(SB), Z18, K1, Z18
-	VPERMPS     Z6, Z18, Z22
-	VCMPPS      $0x1e, Z22, Z19, K1
-	VPADDD.BCST word_1<>+0(SB), Z18, K1, Z18
-	VPSLLD      $0x10, Z18, Z18
-	VCMPPS      $0x1e, Z14, Z20, K1
-	VMOVAPS     Z15, Z14
-	VMOVAPS     Z16, K1, Z14
-	VMOVDQA32.Z Z12, K1, Z15
-	VCMPPS      $0x1e, Z14, Z20, K1
-	VPADDD.BCST word_4<>+0(SB), Z15, K1, Z15
-	VPERMPS     Z0, Z15, Z14
-	VCMPPS      $0x1e, Z14, Z20, K1
-	VPADDD.BCST word_2<>+0(SB), Z15, K1, Z15
-	VPERMPS     Z6, Z15, Z14
-	VCMPPS      $0x1e, Z14, Z20, K1
-	VPADDD.BCST word_1<>+0(SB), Z15, K1, Z15
-	VPSLLD      $0x18, Z15, Z15
-	VPTERNLOGD  $0xfe, Z18, Z17, Z21
-	VPORD       Z15, Z21, Z21
+	VPSLLD      $0x18, Z17, Z17
+	VPTERNLOGD  $0xfe, Z14, Z13, Z21
+	VPORD       Z17, Z21, Z21
 	VPSHUFB     Z21, Z1, Z21
 	VPRORVQ     Z4, Z21, Z21
 	VPSRLQ      $0x1c, Z21, Z0
@@ -603,26 +923,29 @@ done28:
 	KMOVQ       R10, K1
 	VMOVDQU8    Z21, K1, (AX)
 	ADDQ        R9, AX
-	LEAQ        (DX)(SI*4), DX
 	TESTL       $0x00000001, SI
-	JZ          none29
-	MOVBLZX     -1(AX), SI
-	MOVBLZX     zero+104(FP), R9
+	JZ          even53
+	MOVBLZX     -1(AX), R9
+	MOVBLZX     zero+104(FP), R10
 	CMPB        highFirst+105(FP), $0x00
-	JE          low30
-	ANDL        $0x000000f0, SI
-	JMP         stored31
+	JE          low54
+	ANDL        $0x000000f0, R9
+	JMP         stored55
 
-low30:
-	ANDL $0x0000000f, SI
-	SHLL $0x04, R9
+low54:
+	ANDL $0x0000000f, R9
+	SHLL $0x04, R10
 
-stored31:
-	ORL  R9, SI
-	MOVB SI, -1(AX)
+stored55:
+	ORL  R10, R9
+	MOVB R9, -1(AX)
 
-none29:
-	JMP done21
+even53:
+	LEAQ (DX)(SI*4), DX
+	XORQ SI, SI
+
+none52:
+	JMP done43
 
 DATA turned_c080400_d090501_e0a0602_f0b0703<>+0(SB)/4, $0x0c080400
 DATA turned_c080400_d090501_e0a0602_f0b0703<>+4(SB)/4, $0x0d090501
@@ -687,6 +1010,30 @@ GLOBL word_8<>(SB), RODATA|NOPTR, $4
 DATA word_7fffffff<>+0(SB)/4, $0x7fffffff
 GLOBL word_7fffffff<>(SB), RODATA|NOPTR, $4
 
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB)/4, $0x00000000
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+4(SB)/4, $0x00000004
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+8(SB)/4, $0x00000008
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+12(SB)/4, $0x0000000c
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+16(SB)/4, $0x00000001
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+20(SB)/4, $0x00000005
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+24(SB)/4, $0x00000009
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+28(SB)/4, $0x0000000d
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+32(SB)/4, $0x00000002
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+36(SB)/4, $0x00000006
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+40(SB)/4, $0x0000000a
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+44(SB)/4, $0x0000000e
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+48(SB)/4, $0x00000003
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+52(SB)/4, $0x00000007
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+56(SB)/4, $0x0000000b
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+60(SB)/4, $0x0000000f
+GLOBL transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>(SB), RODATA|NOPTR, $64
+
+DATA word_21800000<>+0(SB)/4, $0x21800000
+GLOBL word_21800000<>(SB), RODATA|NOPTR, $4
+
+DATA word_5e000000<>+0(SB)/4, $0x5e000000
+GLOBL word_5e000000<>(SB), RODATA|NOPTR, $4
+
 DATA word_4<>+0(SB)/4, $0x00000004
 GLOBL word_4<>(SB), RODATA|NOPTR, $4
 
@@ -696,117 +1043,413 @@ GLOBL word_2<>(SB), RODATA|NOPTR, $4
 DATA word_6c000000<>+0(SB)/4, $0x6c000000
 GLOBL word_6c000000<>(SB), RODATA|NOPTR, $4
 
-// func Quantize4CellsAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, cells *[64]uint32, order *[256]uint8, zero uint8, highFirst bool) int
+// func Quantize4CellsAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, cells *[64]uint32, order *[256]uint8, zero uint8, highFirst bool) int
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+
-TEXT ·Quantize4CellsAVX512(SB), $0-120
+TEXT ·Quantize4CellsAVX512(SB), $16-120
 	MOVQ            codes_base+0(FP), AX
 	MOVQ            scales_base+24(FP), CX
 	MOVQ            x_base+48(FP), DX
 	MOVQ            cells+88(FP), BX
 	MOVQ            order+96(FP), SI
-	VBROADCASTI32X4 turned_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z2
-	VBROADCASTI32X4 (SI), Z1
-	VMOVDQU32       lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z3
+	VBROADCASTI32X4 turned_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z3
+	VBROADCASTI32X4 (SI), Z2
+	VMOVDQU32       lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z4
 	MOVBLZX         highFirst+105(FP), SI
 	SHLL            $0x05, SI
-	VPBROADCASTQ    SI, Z4
-	VMOVUPS         (BX), Z5
-	VPMOVD2M        Z5, K1
-	VPADDD.BCST     word_1<>+0(SB), Z5, Z8
-	VPSUBD.BCST     word_1<>+0(SB), Z5, K1, Z8
-	VSUBPS          Z5, Z8, Z8
-	VMULPS.BCST     word_3f000000<>+0(SB), Z8, Z8
-	VMOVDQU32       128(BX), Z7
-	VMOVUPS         64(BX), Z9
-	VPMOVD2M        Z9, K1
-	VPADDD.BCST     word_1<>+0(SB), Z9, Z12
-	VPSUBD.BCST     word_1<>+0(SB), Z9, K1, Z12
-	VSUBPS          Z9, Z12, Z12
-	VMULPS.BCST     word_3f000000<>+0(SB), Z12, Z12
-	VMOVDQU32       192(BX), Z11
+	VPBROADCASTQ    SI, Z5
+	VMOVUPS         (BX), Z6
+	VPMOVD2M        Z6, K1
+	VPADDD.BCST     word_1<>+0(SB), Z6, Z9
+	VPSUBD.BCST     word_1<>+0(SB), Z6, K1, Z9
+	VSUBPS          Z6, Z9, Z9
+	VMULPS.BCST     word_3f000000<>+0(SB), Z9, Z9
+	VMOVDQU32       128(BX), Z8
+	VMOVUPS         64(BX), Z10
+	VPMOVD2M        Z10, K1
+	VPADDD.BCST     word_1<>+0(SB), Z10, Z13
+	VPSUBD.BCST     word_1<>+0(SB), Z10, K1, Z13
+	VSUBPS          Z10, Z13, Z13
+	VMULPS.BCST     word_3f000000<>+0(SB), Z13, Z13
+	VMOVDQU32       192(BX), Z12
 	VPBROADCASTD    word_4b400000<>+0(SB), Z14
 	VPBROADCASTD    word_1<>+0(SB), Z15
-	MOVQ            $0x00000000, ret+112(FP)
 	MOVQ            x_len+56(FP), BX
-	TESTQ           BX, BX
-	JZ              finished33
-	MOVQ            DX, DI
+	MOVQ            $0x00000000, ret+112(FP)
+	MOVQ            block+72(FP), DI
+	TESTQ           $0x0000003f, DI
+	JNZ             few56
+	CMPQ            DI, $0x00000200
+	JHI             few56
+	SHLQ            $0x02, DI
+	CMPQ            BX, DI
+	JB              few56
+	VPBROADCASTD    word_7fffffff<>+0(SB), Z16
+	MOVQ            DX, R8
+	VBROADCASTSS    least+84(FP), Z0
 	MOVQ            block+72(FP), SI
-	CMPQ            SI, BX
-	CMOVQGT         BX, SI
-	SUBQ            SI, BX
-	MOVQ            SI, R8
-	MOVQ            DI, R9
-	LEAQ            (DI)(SI*4), DI
-	VPBROADCASTD    word_7fffffff<>+0(SB), Z0
-	VPXORD          Z6, Z6, Z6
-	VPXORD          Z10, Z10, Z10
-	VPXORD          Z13, Z13, Z13
-	VPXORD          Z17, Z17, Z17
-	CMPQ            R8, $0x40
-	JB              done35
+	CMPQ            SI, $0x40
+	JB              done58
 
-loop34:
-	PREFETCHT0 16384(R9)
-	VPANDD     (R9), Z0, Z18
-	VPMAXUD    Z18, Z6, Z6
-	PREFETCHT0 16448(R9)
-	VPANDD     64(R9), Z0, Z18
-	VPMAXUD    Z18, Z10, Z10
-	PREFETCHT0 16512(R9)
-	VPANDD     128(R9), Z0, Z18
-	VPMAXUD    Z18, Z13, Z13
-	PREFETCHT0 16576(R9)
-	VPANDD     192(R9), Z0, Z18
-	VPMAXUD    Z18, Z17, Z17
-	ADDQ       $0x00000100, R9
-	SUBQ       $0x40, R8
-	CMPQ       R8, $0x40
-	JAE        loop34
+loop57:
+	VPANDD  (R8), Z16, Z1
+	VPANDD  64(R8), Z16, Z7
+	VPANDD  128(R8), Z16, Z11
+	VPANDD  192(R8), Z16, Z19
+	VPMAXUD Z7, Z1, Z1
+	VPMAXUD Z19, Z11, Z11
+	VPMAXUD Z11, Z1, Z1
+	VPMAXUD Z1, Z0, Z0
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop57
 
-done35:
+done58:
+	VBROADCASTSS least+84(FP), Z1
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done60
+
+loop59:
+	VPANDD  (R8), Z16, Z7
+	VPANDD  64(R8), Z16, Z11
+	VPANDD  128(R8), Z16, Z19
+	VPANDD  192(R8), Z16, Z20
+	VPMAXUD Z11, Z7, Z7
+	VPMAXUD Z20, Z19, Z19
+	VPMAXUD Z19, Z7, Z7
+	VPMAXUD Z7, Z1, Z1
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop59
+
+done60:
+	VBROADCASTSS least+84(FP), Z7
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done62
+
+loop61:
+	VPANDD  (R8), Z16, Z11
+	VPANDD  64(R8), Z16, Z19
+	VPANDD  128(R8), Z16, Z20
+	VPANDD  192(R8), Z16, Z21
+	VPMAXUD Z19, Z11, Z11
+	VPMAXUD Z21, Z20, Z20
+	VPMAXUD Z20, Z11, Z11
+	VPMAXUD Z11, Z7, Z7
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop61
+
+done62:
+	VBROADCASTSS least+84(FP), Z11
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done64
+
+loop63:
+	VPANDD  (R8), Z16, Z19
+	VPANDD  64(R8), Z16, Z20
+	VPANDD  128(R8), Z16, Z21
+	VPANDD  192(R8), Z16, Z22
+	VPMAXUD Z20, Z19, Z19
+	VPMAXUD Z22, Z21, Z21
+	VPMAXUD Z21, Z19, Z19
+	VPMAXUD Z19, Z11, Z11
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop63
+
+done64:
+	VSHUFI32X4 $0x88, Z1, Z0, Z19
+	VSHUFI32X4 $0xdd, Z1, Z0, Z0
+	VPMAXUD    Z0, Z19, Z19
+	VSHUFI32X4 $0x88, Z11, Z7, Z0
+	VSHUFI32X4 $0xdd, Z11, Z7, Z1
+	VPMAXUD    Z1, Z0, Z0
+	VSHUFI32X4 $0x88, Z0, Z19, Z1
+	VSHUFI32X4 $0xdd, Z0, Z19, Z0
+	VPMAXUD    Z0, Z1, Z1
+	VPSHUFD    $0x4e, Z1, Z0
+	VPMAXUD    Z0, Z1, Z1
+	VPSHUFD    $0xb1, Z1, Z0
+	VPMAXUD    Z0, Z1, Z1
+	VMOVDQU32  transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z0
+	VPERMD     Z1, Z0, Z1
+	VMOVAPS    X1, X0
+
+again65:
+	MOVQ         BX, SI
+	SUBQ         DI, SI
+	CMPQ         SI, DI
+	JB           last66
+	VBROADCASTSS least+84(FP), Z1
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done68
+
+loop67:
+	VPANDD  (R8), Z16, Z7
+	VPANDD  64(R8), Z16, Z11
+	VPANDD  128(R8), Z16, Z17
+	VPANDD  192(R8), Z16, Z19
+	VPMAXUD Z11, Z7, Z7
+	VPMAXUD Z19, Z17, Z17
+	VPMAXUD Z17, Z7, Z7
+	VPMAXUD Z7, Z1, Z1
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop67
+
+done68:
+	VBROADCASTSS least+84(FP), Z7
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done70
+
+loop69:
+	VPANDD  (R8), Z16, Z11
+	VPANDD  64(R8), Z16, Z17
+	VPANDD  128(R8), Z16, Z19
+	VPANDD  192(R8), Z16, Z20
+	VPMAXUD Z17, Z11, Z11
+	VPMAXUD Z20, Z19, Z19
+	VPMAXUD Z19, Z11, Z11
+	VPMAXUD Z11, Z7, Z7
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop69
+
+done70:
+	VBROADCASTSS least+84(FP), Z11
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done72
+
+loop71:
+	VPANDD  (R8), Z16, Z17
+	VPANDD  64(R8), Z16, Z19
+	VPANDD  128(R8), Z16, Z20
+	VPANDD  192(R8), Z16, Z21
+	VPMAXUD Z19, Z17, Z17
+	VPMAXUD Z21, Z20, Z20
+	VPMAXUD Z20, Z17, Z17
+	VPMAXUD Z17, Z11, Z11
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop71
+
+done72:
+	VBROADCASTSS least+84(FP), Z17
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done74
+
+loop73:
+	VPANDD  (R8), Z16, Z19
+	VPANDD  64(R8), Z16, Z20
+	VPANDD  128(R8), Z16, Z21
+	VPANDD  192(R8), Z16, Z22
+	VPMAXUD Z20, Z19, Z19
+	VPMAXUD Z22, Z21, Z21
+	VPMAXUD Z21, Z19, Z19
+	VPMAXUD Z19, Z17, Z17
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop73
+
+done74:
+	VSHUFI32X4 $0x88, Z7, Z1, Z19
+	VSHUFI32X4 $0xdd, Z7, Z1, Z1
+	VPMAXUD    Z1, Z19, Z19
+	VSHUFI32X4 $0x88, Z17, Z11, Z1
+	VSHUFI32X4 $0xdd, Z17, Z11, Z7
+	VPMAXUD    Z7, Z1, Z1
+	VSHUFI32X4 $0x88, Z1, Z19, Z7
+	VSHUFI32X4 $0xdd, Z1, Z19, Z1
+	VPMAXUD    Z1, Z7, Z7
+	VPSHUFD    $0x4e, Z7, Z1
+	VPMAXUD    Z1, Z7, Z7
+	VPSHUFD    $0xb1, Z7, Z1
+	VPMAXUD    Z1, Z7, Z7
+	VMOVDQU32  transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z1
+	VPERMD     Z7, Z1, Z7
+	VMOVAPS    X7, X17
+
+last66:
+	VBROADCASTSS divisor+80(FP), X1
+	VDIVPS       X1, X0, X0
+	VPSUBD.BCST  word_21800000<>+0(SB), X0, X1
+	VPCMPUD.BCST $0x05, word_5e000000<>+0(SB), X1, K1
+	KMOVW        K1, SI
+	TESTL        SI, SI
+	JNZ          few56
+	VMOVUPS      X0, (CX)
+	VBROADCASTSS word_417fd70a<>+0(SB), Z1
+	VDIVPS       X0, X1, X1
+	VMOVUPS      X1, (SP)
+	XORL         SI, SI
+
+block75:
+	MOVQ               block+72(FP), R9
+	VBROADCASTSS       (CX), Z0
+	VBROADCASTSS       (SP)(SI*4), Z1
+	VMULPS             Z0, Z9, Z7
+	VFMADD231PS.RD_SAE Z0, Z6, Z7
+	VMULPS             Z0, Z13, Z11
+	VFMADD231PS.RD_SAE Z0, Z10, Z11
+	CMPQ               R9, $0x40
+	JB                 done77
+
+loop76:
+	PREFETCHT0         16384(DX)
+	VMOVUPS            (DX), Z0
+	PREFETCHT0         16448(DX)
+	VMOVUPS            64(DX), Z19
+	PREFETCHT0         16512(DX)
+	VMOVUPS            128(DX), Z20
+	PREFETCHT0         16576(DX)
+	VMOVUPS            192(DX), Z21
+	VMOVAPS            Z14, Z22
+	VFMADD231PS.RD_SAE Z1, Z0, Z22
+	VMOVAPS            Z22, Z23
+	VPERMI2PS          Z11, Z7, Z23
+	VPERMI2D           Z12, Z8, Z22
+	VCMPPS             $0x1e, Z23, Z0, K1
+	VPADDD             Z15, Z22, K1, Z22
+	VMOVAPS            Z14, Z0
+	VFMADD231PS.RD_SAE Z1, Z19, Z0
+	VMOVAPS            Z0, Z23
+	VPERMI2PS          Z11, Z7, Z23
+	VPERMI2D           Z12, Z8, Z0
+	VCMPPS             $0x1e, Z23, Z19, K1
+	VPADDD             Z15, Z0, K1, Z0
+	VPSLLD             $0x08, Z0, Z0
+	VMOVAPS            Z14, Z19
+	VFMADD231PS.RD_SAE Z1, Z20, Z19
+	VMOVAPS            Z19, Z23
+	VPERMI2PS          Z11, Z7, Z23
+	VPERMI2D           Z12, Z8, Z19
+	VCMPPS             $0x1e, Z23, Z20, K1
+	VPADDD             Z15, Z19, K1, Z19
+	VPSLLD             $0x10, Z19, Z19
+	VMOVAPS            Z14, Z20
+	VFMADD231PS.RD_SAE Z1, Z21, Z20
+	VMOVAPS            Z20, Z23
+	VPERMI2PS          Z11, Z7, Z23
+	VPERMI2D           Z12, Z8, Z20
+	VCMPPS             $0x1e, Z23, Z21, K1
+	VPADDD             Z15, Z20, K1, Z20
+	VPSLLD             $0x18, Z20, Z20
+	VPTERNLOGD         $0xfe, Z19, Z0, Z22
+	VPORD              Z20, Z22, Z22
+	VPSHUFB            Z22, Z2, Z22
+	VPRORVQ            Z5, Z22, Z22
+	VPSRLQ             $0x1c, Z22, Z0
+	VPORQ              Z0, Z22, Z22
+	VPMOVQD            Z22, Y22
+	VPSHUFB            Z3, Z22, Z22
+	VPERMD             Z22, Z4, Z22
+	VMOVDQU64          Y22, (AX)
+	ADDQ               $0x00000100, DX
+	ADDQ               $0x00000020, AX
+	SUBQ               $0x40, R9
+	CMPQ               R9, $0x40
+	JAE                loop76
+
+done77:
+	ADDQ    $0x00000004, CX
+	INCQ    SI
+	CMPQ    SI, $0x04
+	JB      block75
+	SUBQ    DI, BX
+	VMOVAPS X17, X0
+	CMPQ    BX, DI
+	JAE     again65
+
+few56:
+	TESTQ        BX, BX
+	JZ           finished79
+	MOVQ         DX, DI
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, BX
+	CMOVQGT      BX, SI
+	SUBQ         SI, BX
+	MOVQ         SI, R8
+	MOVQ         DI, R9
+	LEAQ         (DI)(SI*4), DI
+	VPBROADCASTD word_7fffffff<>+0(SB), Z0
+	VPXORD       Z1, Z1, Z1
+	VPXORD       Z7, Z7, Z7
+	VPXORD       Z11, Z11, Z11
+	VPXORD       Z16, Z16, Z16
+	VBROADCASTSS least+84(FP), Z1
+	CMPQ         R8, $0x40
+	JB           done81
+
+loop80:
+	VPANDD  (R9), Z0, Z17
+	VPMAXUD Z17, Z1, Z1
+	VPANDD  64(R9), Z0, Z17
+	VPMAXUD Z17, Z7, Z7
+	VPANDD  128(R9), Z0, Z17
+	VPMAXUD Z17, Z11, Z11
+	VPANDD  192(R9), Z0, Z17
+	VPMAXUD Z17, Z16, Z16
+	ADDQ    $0x00000100, R9
+	SUBQ    $0x40, R8
+	CMPQ    R8, $0x40
+	JAE     loop80
+
+done81:
 	CMPQ R8, $0x10
-	JB   done37
+	JB   done83
 
-loop36:
-	PREFETCHT0 16384(R9)
-	VPANDD     (R9), Z0, Z18
-	VPMAXUD    Z18, Z6, Z6
-	ADDQ       $0x00000040, R9
-	SUBQ       $0x10, R8
-	CMPQ       R8, $0x10
-	JAE        loop36
+loop82:
+	VPANDD  (R9), Z0, Z17
+	VPMAXUD Z17, Z1, Z1
+	ADDQ    $0x00000040, R9
+	SUBQ    $0x10, R8
+	CMPQ    R8, $0x10
+	JAE     loop82
 
-done37:
-	TESTQ      R8, R8
-	JZ         done38
-	MOVQ       $-1, R10
-	BZHIQ      R8, R10, R10
-	KMOVW      R10, K1
-	PREFETCHT0 16384(R9)
-	VPANDD.Z   (R9), Z0, K1, Z0
-	VPMAXUD    Z0, Z6, Z6
+done83:
+	TESTQ    R8, R8
+	JZ       done84
+	MOVQ     $-1, R10
+	BZHIQ    R8, R10, R10
+	KMOVW    R10, K1
+	VPANDD.Z (R9), Z0, K1, Z0
+	VPMAXUD  Z0, Z1, Z1
 
-done38:
-	VPMAXUD       Z10, Z6, Z6
-	VPMAXUD       Z17, Z13, Z13
-	VPMAXUD       Z13, Z6, Z6
-	VEXTRACTI64X4 $0x01, Z6, Y0
-	VPMAXUD       Z0, Z6, Z6
-	VSHUFI64X2    $0x02, Z6, Z6, Z0
-	VPMAXUD       Z0, Z6, Z6
-	VPSHUFD       $0x4e, Z6, Z0
-	VPMAXUD       Z0, Z6, Z6
-	VSHUFI64X2    $0x01, Z6, Z6, Z0
-	VPMAXUD       Z0, Z6, Z6
-	VPSHUFD       $0xb1, Z6, Z0
-	VPMAXUD       Z0, Z6, Z6
-	VMOVAPS       X6, X0
+done84:
+	VPMAXUD       Z7, Z1, Z1
+	VPMAXUD       Z16, Z11, Z11
+	VPMAXUD       Z11, Z1, Z1
+	VEXTRACTI64X4 $0x01, Z1, Y0
+	VPMAXUD       Z0, Z1, Z1
+	VSHUFI64X2    $0x02, Z1, Z1, Z0
+	VPMAXUD       Z0, Z1, Z1
+	VPSHUFD       $0x4e, Z1, Z0
+	VPMAXUD       Z0, Z1, Z1
+	VSHUFI64X2    $0x01, Z1, Z1, Z0
+	VPMAXUD       Z0, Z1, Z1
+	VPSHUFD       $0xb1, Z1, Z0
+	VPMAXUD       Z0, Z1, Z1
+	VMOVAPS       X1, X0
 
-block32:
+block78:
 	XORL         R8, R8
 	TESTQ        BX, BX
-	JZ           last39
+	JZ           last85
 	MOVQ         block+72(FP), R8
 	CMPQ         R8, BX
 	CMOVQGT      BX, R8
@@ -814,79 +1457,74 @@ block32:
 	MOVQ         R8, R9
 	MOVQ         DI, R10
 	LEAQ         (DI)(R8*4), DI
-	VPBROADCASTD word_7fffffff<>+0(SB), Z6
-	VPXORD       Z10, Z10, Z10
-	VPXORD       Z13, Z13, Z13
+	VPBROADCASTD word_7fffffff<>+0(SB), Z1
+	VPXORD       Z7, Z7, Z7
+	VPXORD       Z11, Z11, Z11
 	VPXORD       Z16, Z16, Z16
 	VPXORD       Z17, Z17, Z17
+	VBROADCASTSS least+84(FP), Z7
 	CMPQ         R9, $0x40
-	JB           done41
+	JB           done87
 
-loop40:
-	PREFETCHT0 16384(R10)
-	VPANDD     (R10), Z6, Z18
-	VPMAXUD    Z18, Z10, Z10
-	PREFETCHT0 16448(R10)
-	VPANDD     64(R10), Z6, Z18
-	VPMAXUD    Z18, Z13, Z13
-	PREFETCHT0 16512(R10)
-	VPANDD     128(R10), Z6, Z18
-	VPMAXUD    Z18, Z16, Z16
-	PREFETCHT0 16576(R10)
-	VPANDD     192(R10), Z6, Z18
-	VPMAXUD    Z18, Z17, Z17
-	ADDQ       $0x00000100, R10
-	SUBQ       $0x40, R9
-	CMPQ       R9, $0x40
-	JAE        loop40
+loop86:
+	VPANDD  (R10), Z1, Z18
+	VPMAXUD Z18, Z7, Z7
+	VPANDD  64(R10), Z1, Z18
+	VPMAXUD Z18, Z11, Z11
+	VPANDD  128(R10), Z1, Z18
+	VPMAXUD Z18, Z16, Z16
+	VPANDD  192(R10), Z1, Z18
+	VPMAXUD Z18, Z17, Z17
+	ADDQ    $0x00000100, R10
+	SUBQ    $0x40, R9
+	CMPQ    R9, $0x40
+	JAE     loop86
 
-done41:
+done87:
 	CMPQ R9, $0x10
-	JB   done43
+	JB   done89
 
-loop42:
-	PREFETCHT0 16384(R10)
-	VPANDD     (R10), Z6, Z18
-	VPMAXUD    Z18, Z10, Z10
-	ADDQ       $0x00000040, R10
-	SUBQ       $0x10, R9
-	CMPQ       R9, $0x10
-	JAE        loop42
+loop88:
+	VPANDD  (R10), Z1, Z18
+	VPMAXUD Z18, Z7, Z7
+	ADDQ    $0x00000040, R10
+	SUBQ    $0x10, R9
+	CMPQ    R9, $0x10
+	JAE     loop88
 
-done43:
-	TESTQ      R9, R9
-	JZ         done44
-	MOVQ       $-1, R11
-	BZHIQ      R9, R11, R11
-	KMOVW      R11, K1
-	PREFETCHT0 16384(R10)
-	VPANDD.Z   (R10), Z6, K1, Z6
-	VPMAXUD    Z6, Z10, Z10
+done89:
+	TESTQ    R9, R9
+	JZ       done90
+	MOVQ     $-1, R11
+	BZHIQ    R9, R11, R11
+	KMOVW    R11, K1
+	VPANDD.Z (R10), Z1, K1, Z1
+	VPMAXUD  Z1, Z7, Z7
 
-done44:
-	VPMAXUD       Z13, Z10, Z10
+done90:
+	VPMAXUD       Z11, Z7, Z7
 	VPMAXUD       Z17, Z16, Z16
-	VPMAXUD       Z16, Z10, Z10
-	VEXTRACTI64X4 $0x01, Z10, Y6
-	VPMAXUD       Z6, Z10, Z10
-	VSHUFI64X2    $0x02, Z10, Z10, Z6
-	VPMAXUD       Z6, Z10, Z10
-	VPSHUFD       $0x4e, Z10, Z6
-	VPMAXUD       Z6, Z10, Z10
-	VSHUFI64X2    $0x01, Z10, Z10, Z6
-	VPMAXUD       Z6, Z10, Z10
-	VPSHUFD       $0xb1, Z10, Z6
-	VPMAXUD       Z6, Z10, Z10
-	VMOVAPS       X10, X16
+	VPMAXUD       Z16, Z7, Z7
+	VEXTRACTI64X4 $0x01, Z7, Y1
+	VPMAXUD       Z1, Z7, Z7
+	VSHUFI64X2    $0x02, Z7, Z7, Z1
+	VPMAXUD       Z1, Z7, Z7
+	VPSHUFD       $0x4e, Z7, Z1
+	VPMAXUD       Z1, Z7, Z7
+	VSHUFI64X2    $0x01, Z7, Z7, Z1
+	VPMAXUD       Z1, Z7, Z7
+	VPSHUFD       $0xb1, Z7, Z1
+	VPMAXUD       Z1, Z7, Z7
+	VMOVAPS       X7, X18
 
-last39:
+last85:
 	VMOVD X0, R9
 	CMPL  R9, $0x7f800000
-	JB    finite45
+	JB    finite91
 	INCQ  ret+112(FP)
 	MOVL  $0x7fc00000, R9
 
-zero46:
+zero92:
 	MOVL         R9, (CX)
 	MOVBLZX      zero+104(FP), R9
 	MOVL         R9, R10
@@ -897,103 +1535,107 @@ zero46:
 	SHRQ         $0x01, SI
 	VPBROADCASTB R9, Z0
 	CMPQ         SI, $0x40
-	JB           done50
+	JB           done96
 
-loop49:
+loop95:
 	VMOVDQU64 Z0, (AX)
 	ADDQ      $0x00000040, AX
 	SUBQ      $0x40, SI
 	CMPQ      SI, $0x40
-	JAE       loop49
+	JAE       loop95
 
-done50:
+done96:
 	MOVQ     $-1, R9
 	BZHIQ    SI, R9, R9
 	KMOVQ    R9, K1
 	VMOVDQU8 Z0, K1, (AX)
 	ADDQ     SI, AX
-	JMP      done48
+	JMP      done94
 
-finite45:
-	VDIVSS  divisor+80(FP), X0, X6
-	VMOVD   X6, R9
+finite91:
+	VDIVSS  divisor+80(FP), X0, X1
+	VMOVD   X1, R9
 	TESTL   R9, R9
-	JZ      zero46
+	JZ      zero92
 	CMPL    R9, $0x7f800000
-	JB      divided47
-	VMOVAPS X0, X6
+	JB      divided93
+	VMOVAPS X0, X1
 
-divided47:
-	VMOVSS             X6, (CX)
-	VBROADCASTSS       X6, Z0
+divided93:
+	VMOVSS             X1, (CX)
+	VBROADCASTSS       X1, Z0
 	VMOVD              X0, R9
 	CMPL               R9, $0x21800000
-	JB                 small51
-	VMULPS             Z0, Z8, Z6
-	VFMADD231PS.RD_SAE Z0, Z5, Z6
-	VMULPS             Z0, Z12, Z10
-	VFMADD231PS.RD_SAE Z0, Z9, Z10
-	VMOVSS             word_417fd70a<>+0(SB), X13
-	VDIVSS             X0, X13, X13
-	VBROADCASTSS       X13, Z13
+	JB                 small97
+	VMOVSS             word_417fd70a<>+0(SB), X1
+	VDIVSS             X0, X1, X1
+	VBROADCASTSS       X1, Z1
+	VMULPS             Z0, Z9, Z7
+	VFMADD231PS.RD_SAE Z0, Z6, Z7
+	VMULPS             Z0, Z13, Z11
+	VFMADD231PS.RD_SAE Z0, Z10, Z11
 	CMPQ               SI, $0x40
-	JB                 done54
+	JB                 done100
 
-loop53:
+loop99:
+	PREFETCHT0         16384(DX)
 	VMOVUPS            (DX), Z0
-	VMOVUPS            64(DX), Z17
-	VMOVUPS            128(DX), Z18
+	PREFETCHT0         16448(DX)
+	VMOVUPS            64(DX), Z16
+	PREFETCHT0         16512(DX)
+	VMOVUPS            128(DX), Z17
+	PREFETCHT0         16576(DX)
 	VMOVUPS            192(DX), Z19
 	VMOVAPS            Z14, Z20
-	VFMADD231PS.RD_SAE Z13, Z0, Z20
+	VFMADD231PS.RD_SAE Z1, Z0, Z20
 	VMOVAPS            Z20, Z21
-	VPERMI2PS          Z10, Z6, Z21
-	VPERMI2D           Z11, Z7, Z20
+	VPERMI2PS          Z11, Z7, Z21
+	VPERMI2D           Z12, Z8, Z20
 	VCMPPS             $0x1e, Z21, Z0, K1
 	VPADDD             Z15, Z20, K1, Z20
 	VMOVAPS            Z14, Z0
-	VFMADD231PS.RD_SAE Z13, Z17, Z0
+	VFMADD231PS.RD_SAE Z1, Z16, Z0
 	VMOVAPS            Z0, Z21
-	VPERMI2PS          Z10, Z6, Z21
-	VPERMI2D           Z11, Z7, Z0
-	VCMPPS             $0x1e, Z21, Z17, K1
+	VPERMI2PS          Z11, Z7, Z21
+	VPERMI2D           Z12, Z8, Z0
+	VCMPPS             $0x1e, Z21, Z16, K1
 	VPADDD             Z15, Z0, K1, Z0
 	VPSLLD             $0x08, Z0, Z0
+	VMOVAPS            Z14, Z16
+	VFMADD231PS.RD_SAE Z1, Z17, Z16
+	VMOVAPS            Z16, Z21
+	VPERMI2PS          Z11, Z7, Z21
+	VPERMI2D           Z12, Z8, Z16
+	VCMPPS             $0x1e, Z21, Z17, K1
+	VPADDD             Z15, Z16, K1, Z16
+	VPSLLD             $0x10, Z16, Z16
 	VMOVAPS            Z14, Z17
-	VFMADD231PS.RD_SAE Z13, Z18, Z17
+	VFMADD231PS.RD_SAE Z1, Z19, Z17
 	VMOVAPS            Z17, Z21
-	VPERMI2PS          Z10, Z6, Z21
-	VPERMI2D           Z11, Z7, Z17
-	VCMPPS             $0x1e, Z21, Z18, K1
-	VPADDD             Z15, Z17, K1, Z17
-	VPSLLD             $0x10, Z17, Z17
-	VMOVAPS            Z14, Z18
-	VFMADD231PS.RD_SAE Z13, Z19, Z18
-	VMOVAPS            Z18, Z21
-	VPERMI2PS          Z10, Z6, Z21
-	VPERMI2D           Z11, Z7, Z18
+	VPERMI2PS          Z11, Z7, Z21
+	VPERMI2D           Z12, Z8, Z17
 	VCMPPS             $0x1e, Z21, Z19, K1
-	VPADDD             Z15, Z18, K1, Z18
-	VPSLLD             $0x18, Z18, Z18
-	VPTERNLOGD         $0xfe, Z17, Z0, Z20
-	VPORD              Z18, Z20, Z20
-	VPSHUFB            Z20, Z1, Z20
-	VPRORVQ            Z4, Z20, Z20
+	VPADDD             Z15, Z17, K1, Z17
+	VPSLLD             $0x18, Z17, Z17
+	VPTERNLOGD         $0xfe, Z16, Z0, Z20
+	VPORD              Z17, Z20, Z20
+	VPSHUFB            Z20, Z2, Z20
+	VPRORVQ            Z5, Z20, Z20
 	VPSRLQ             $0x1c, Z20, Z0
 	VPORQ              Z0, Z20, Z20
 	VPMOVQD            Z20, Y20
-	VPSHUFB            Z2, Z20, Z20
-	VPERMD             Z20, Z3, Z20
+	VPSHUFB            Z3, Z20, Z20
+	VPERMD             Z20, Z4, Z20
 	VMOVDQU64          Y20, (AX)
 	ADDQ               $0x00000100, DX
 	ADDQ               $0x00000020, AX
 	SUBQ               $0x40, SI
 	CMPQ               SI, $0x40
-	JAE                loop53
+	JAE                loop99
 
-done54:
+done100:
 	TESTQ              SI, SI
-	JZ                 none55
+	JZ                 none101
 	MOVQ               $-1, R9
 	BZHIQ              SI, R9, R9
 	KMOVW              R9, K1
@@ -1001,53 +1643,53 @@ done54:
 	VMOVUPS.Z          (DX), K1, Z0
 	KMOVW              R9, K1
 	SHRQ               $0x10, R9
-	VMOVUPS.Z          64(DX), K1, Z17
+	VMOVUPS.Z          64(DX), K1, Z16
 	KMOVW              R9, K1
 	SHRQ               $0x10, R9
-	VMOVUPS.Z          128(DX), K1, Z18
+	VMOVUPS.Z          128(DX), K1, Z17
 	KMOVW              R9, K1
 	SHRQ               $0x10, R9
 	VMOVUPS.Z          192(DX), K1, Z19
 	VMOVAPS            Z14, Z20
-	VFMADD231PS.RD_SAE Z13, Z0, Z20
+	VFMADD231PS.RD_SAE Z1, Z0, Z20
 	VMOVAPS            Z20, Z21
-	VPERMI2PS          Z10, Z6, Z21
-	VPERMI2D           Z11, Z7, Z20
+	VPERMI2PS          Z11, Z7, Z21
+	VPERMI2D           Z12, Z8, Z20
 	VCMPPS             $0x1e, Z21, Z0, K1
 	VPADDD             Z15, Z20, K1, Z20
 	VMOVAPS            Z14, Z0
-	VFMADD231PS.RD_SAE Z13, Z17, Z0
+	VFMADD231PS.RD_SAE Z1, Z16, Z0
 	VMOVAPS            Z0, Z21
-	VPERMI2PS          Z10, Z6, Z21
-	VPERMI2D           Z11, Z7, Z0
-	VCMPPS             $0x1e, Z21, Z17, K1
+	VPERMI2PS          Z11, Z7, Z21
+	VPERMI2D           Z12, Z8, Z0
+	VCMPPS             $0x1e, Z21, Z16, K1
 	VPADDD             Z15, Z0, K1, Z0
 	VPSLLD             $0x08, Z0, Z0
+	VMOVAPS            Z14, Z16
+	VFMADD231PS.RD_SAE Z1, Z17, Z16
+	VMOVAPS            Z16, Z21
+	VPERMI2PS          Z11, Z7, Z21
+	VPERMI2D           Z12, Z8, Z16
+	VCMPPS             $0x1e, Z21, Z17, K1
+	VPADDD             Z15, Z16, K1, Z16
+	VPSLLD             $0x10, Z16, Z16
 	VMOVAPS            Z14, Z17
-	VFMADD231PS.RD_SAE Z13, Z18, Z17
-	VMOVAPS            Z17, Z21
-	VPERMI2PS          Z10, Z6, Z21
-	VPERMI2D           Z11, Z7, Z17
-	VCMPPS             $0x1e, Z21, Z18, K1
+	VFMADD231PS.RD_SAE Z1, Z19, Z17
+	VMOVAPS            Z17, Z1
+	VPERMI2PS          Z11, Z7, Z1
+	VPERMI2D           Z12, Z8, Z17
+	VCMPPS             $0x1e, Z1, Z19, K1
 	VPADDD             Z15, Z17, K1, Z17
-	VPSLLD             $0x10, Z17, Z17
-	VMOVAPS            Z14, Z18
-	VFMADD231PS.RD_SAE Z13, Z19, Z18
-	VMOVAPS            Z18, Z13
-	VPERMI2PS          Z10, Z6, Z13
-	VPERMI2D           Z11, Z7, Z18
-	VCMPPS             $0x1e, Z13, Z19, K1
-	VPADDD             Z15, Z18, K1, Z18
-	VPSLLD             $0x18, Z18, Z18
-	VPTERNLOGD         $0xfe, Z17, Z0, Z20
-	VPORD              Z18, Z20, Z20
-	VPSHUFB            Z20, Z1, Z20
-	VPRORVQ            Z4, Z20, Z20
+	VPSLLD             $0x18, Z17, Z17
+	VPTERNLOGD         $0xfe, Z16, Z0, Z20
+	VPORD              Z17, Z20, Z20
+	VPSHUFB            Z20, Z2, Z20
+	VPRORVQ            Z5, Z20, Z20
 	VPSRLQ             $0x1c, Z20, Z0
 	VPORQ              Z0, Z20, Z20
 	VPMOVQD            Z20, Y20
-	VPSHUFB            Z2, Z20, Z20
-	VPERMD             Z20, Z3, Z20
+	VPSHUFB            Z3, Z20, Z20
+	VPERMD             Z20, Z4, Z20
 	LEAQ               1(SI), R9
 	SHRQ               $0x01, R9
 	MOVQ               $-1, R10
@@ -1055,108 +1697,115 @@ done54:
 	KMOVQ              R10, K1
 	VMOVDQU8           Z20, K1, (AX)
 	ADDQ               R9, AX
-	LEAQ               (DX)(SI*4), DX
 	TESTL              $0x00000001, SI
-	JZ                 none55
-	MOVBLZX            -1(AX), SI
-	MOVBLZX            zero+104(FP), R9
+	JZ                 even102
+	MOVBLZX            -1(AX), R9
+	MOVBLZX            zero+104(FP), R10
 	CMPB               highFirst+105(FP), $0x00
-	JE                 low56
-	ANDL               $0x000000f0, SI
-	JMP                stored57
+	JE                 low103
+	ANDL               $0x000000f0, R9
+	JMP                stored104
 
-low56:
-	ANDL $0x0000000f, SI
-	SHLL $0x04, R9
+low103:
+	ANDL $0x0000000f, R9
+	SHLL $0x04, R10
 
-stored57:
-	ORL  R9, SI
-	MOVB SI, -1(AX)
+stored104:
+	ORL  R10, R9
+	MOVB R9, -1(AX)
 
-none55:
-done52:
-done48:
+even102:
+	LEAQ (DX)(SI*4), DX
+	XORQ SI, SI
+
+none101:
+done98:
+done94:
 	ADDQ    $0x00000004, CX
-	VMOVAPS X16, X0
+	VMOVAPS X18, X0
 	MOVQ    R8, SI
 	TESTQ   SI, SI
-	JNZ     block32
+	JNZ     block78
 
-finished33:
+finished79:
 	VZEROUPPER
 	RET
 
-small51:
+small97:
 	VMULPS.BCST        word_6c000000<>+0(SB), Z0, Z0
-	VMULPS             Z0, Z8, Z6
-	VFMADD231PS.RD_SAE Z0, Z5, Z6
-	VMULPS             Z0, Z12, Z10
-	VFMADD231PS.RD_SAE Z0, Z9, Z10
-	VMOVSS             word_417fd70a<>+0(SB), X13
-	VDIVSS             X0, X13, X13
-	VBROADCASTSS       X13, Z13
+	VMOVSS             word_417fd70a<>+0(SB), X1
+	VDIVSS             X0, X1, X1
+	VBROADCASTSS       X1, Z1
+	VMULPS             Z0, Z9, Z7
+	VFMADD231PS.RD_SAE Z0, Z6, Z7
+	VMULPS             Z0, Z13, Z11
+	VFMADD231PS.RD_SAE Z0, Z10, Z11
 	CMPQ               SI, $0x40
-	JB                 done59
+	JB                 done106
 
-loop58:
+loop105:
+	PREFETCHT0         16384(DX)
 	VMOVUPS            (DX), Z0
 	VMULPS.BCST        word_6c000000<>+0(SB), Z0, Z0
-	VMOVUPS            64(DX), Z17
+	PREFETCHT0         16448(DX)
+	VMOVUPS            64(DX), Z16
+	VMULPS.BCST        word_6c000000<>+0(SB), Z16, Z16
+	PREFETCHT0         16512(DX)
+	VMOVUPS            128(DX), Z17
 	VMULPS.BCST        word_6c000000<>+0(SB), Z17, Z17
-	VMOVUPS            128(DX), Z18
-	VMULPS.BCST        word_6c000000<>+0(SB), Z18, Z18
+	PREFETCHT0         16576(DX)
 	VMOVUPS            192(DX), Z19
 	VMULPS.BCST        word_6c000000<>+0(SB), Z19, Z19
 	VMOVAPS            Z14, Z20
-	VFMADD231PS.RD_SAE Z13, Z0, Z20
+	VFMADD231PS.RD_SAE Z1, Z0, Z20
 	VMOVAPS            Z20, Z21
-	VPERMI2PS          Z10, Z6, Z21
-	VPERMI2D           Z11, Z7, Z20
+	VPERMI2PS          Z11, Z7, Z21
+	VPERMI2D           Z12, Z8, Z20
 	VCMPPS             $0x1e, Z21, Z0, K1
 	VPADDD             Z15, Z20, K1, Z20
 	VMOVAPS            Z14, Z0
-	VFMADD231PS.RD_SAE Z13, Z17, Z0
+	VFMADD231PS.RD_SAE Z1, Z16, Z0
 	VMOVAPS            Z0, Z21
-	VPERMI2PS          Z10, Z6, Z21
-	VPERMI2D           Z11, Z7, Z0
-	VCMPPS             $0x1e, Z21, Z17, K1
+	VPERMI2PS          Z11, Z7, Z21
+	VPERMI2D           Z12, Z8, Z0
+	VCMPPS             $0x1e, Z21, Z16, K1
 	VPADDD             Z15, Z0, K1, Z0
 	VPSLLD             $0x08, Z0, Z0
+	VMOVAPS            Z14, Z16
+	VFMADD231PS.RD_SAE Z1, Z17, Z16
+	VMOVAPS            Z16, Z21
+	VPERMI2PS          Z11, Z7, Z21
+	VPERMI2D           Z12, Z8, Z16
+	VCMPPS             $0x1e, Z21, Z17, K1
+	VPADDD             Z15, Z16, K1, Z16
+	VPSLLD             $0x10, Z16, Z16
 	VMOVAPS            Z14, Z17
-	VFMADD231PS.RD_SAE Z13, Z18, Z17
+	VFMADD231PS.RD_SAE Z1, Z19, Z17
 	VMOVAPS            Z17, Z21
-	VPERMI2PS          Z10, Z6, Z21
-	VPERMI2D           Z11, Z7, Z17
-	VCMPPS             $0x1e, Z21, Z18, K1
-	VPADDD             Z15, Z17, K1, Z17
-	VPSLLD             $0x10, Z17, Z17
-	VMOVAPS            Z14, Z18
-	VFMADD231PS.RD_SAE Z13, Z19, Z18
-	VMOVAPS            Z18, Z21
-	VPERMI2PS          Z10, Z6, Z21
-	VPERMI2D           Z11, Z7, Z18
+	VPERMI2PS          Z11, Z7, Z21
+	VPERMI2D           Z12, Z8, Z17
 	VCMPPS             $0x1e, Z21, Z19, K1
-	VPADDD             Z15, Z18, K1, Z18
-	VPSLLD             $0x18, Z18, Z18
-	VPTERNLOGD         $0xfe, Z17, Z0, Z20
-	VPORD              Z18, Z20, Z20
-	VPSHUFB            Z20, Z1, Z20
-	VPRORVQ            Z4, Z20, Z20
+	VPADDD             Z15, Z17, K1, Z17
+	VPSLLD             $0x18, Z17, Z17
+	VPTERNLOGD         $0xfe, Z16, Z0, Z20
+	VPORD              Z17, Z20, Z20
+	VPSHUFB            Z20, Z2, Z20
+	VPRORVQ            Z5, Z20, Z20
 	VPSRLQ             $0x1c, Z20, Z0
 	VPORQ              Z0, Z20, Z20
 	VPMOVQD            Z20, Y20
-	VPSHUFB            Z2, Z20, Z20
-	VPERMD             Z20, Z3, Z20
+	VPSHUFB            Z3, Z20, Z20
+	VPERMD             Z20, Z4, Z20
 	VMOVDQU64          Y20, (AX)
 	ADDQ               $0x00000100, DX
 	ADDQ               $0x00000020, AX
 	SUBQ               $0x40, SI
 	CMPQ               SI, $0x40
-	JAE                loop58
+	JAE                loop105
 
-done59:
+done106:
 	TESTQ              SI, SI
-	JZ                 none60
+	JZ                 none107
 	MOVQ               $-1, R9
 	BZHIQ              SI, R9, R9
 	KMOVW              R9, K1
@@ -1165,56 +1814,56 @@ done59:
 	VMULPS.BCST        word_6c000000<>+0(SB), Z0, Z0
 	KMOVW              R9, K1
 	SHRQ               $0x10, R9
-	VMOVUPS.Z          64(DX), K1, Z17
-	VMULPS.BCST        word_6c000000<>+0(SB), Z17, Z17
+	VMOVUPS.Z          64(DX), K1, Z16
+	VMULPS.BCST        word_6c000000<>+0(SB), Z16, Z16
 	KMOVW              R9, K1
 	SHRQ               $0x10, R9
-	VMOVUPS.Z          128(DX), K1, Z18
-	VMULPS.BCST        word_6c000000<>+0(SB), Z18, Z18
+	VMOVUPS.Z          128(DX), K1, Z17
+	VMULPS.BCST        word_6c000000<>+0(SB), Z17, Z17
 	KMOVW              R9, K1
 	SHRQ               $0x10, R9
 	VMOVUPS.Z          192(DX), K1, Z19
 	VMULPS.BCST        word_6c000000<>+0(SB), Z19, Z19
 	VMOVAPS            Z14, Z20
-	VFMADD231PS.RD_SAE Z13, Z0, Z20
+	VFMADD231PS.RD_SAE Z1, Z0, Z20
 	VMOVAPS            Z20, Z21
-	VPERMI2PS          Z10, Z6, Z21
-	VPERMI2D           Z11, Z7, Z20
+	VPERMI2PS          Z11, Z7, Z21
+	VPERMI2D           Z12, Z8, Z20
 	VCMPPS             $0x1e, Z21, Z0, K1
 	VPADDD             Z15, Z20, K1, Z20
 	VMOVAPS            Z14, Z0
-	VFMADD231PS.RD_SAE Z13, Z17, Z0
+	VFMADD231PS.RD_SAE Z1, Z16, Z0
 	VMOVAPS            Z0, Z21
-	VPERMI2PS          Z10, Z6, Z21
-	VPERMI2D           Z11, Z7, Z0
-	VCMPPS             $0x1e, Z21, Z17, K1
+	VPERMI2PS          Z11, Z7, Z21
+	VPERMI2D           Z12, Z8, Z0
+	VCMPPS             $0x1e, Z21, Z16, K1
 	VPADDD             Z15, Z0, K1, Z0
 	VPSLLD             $0x08, Z0, Z0
+	VMOVAPS            Z14, Z16
+	VFMADD231PS.RD_SAE Z1, Z17, Z16
+	VMOVAPS            Z16, Z21
+	VPERMI2PS          Z11, Z7, Z21
+	VPERMI2D           Z12, Z8, Z16
+	VCMPPS             $0x1e, Z21, Z17, K1
+	VPADDD             Z15, Z16, K1, Z16
+	VPSLLD             $0x10, Z16, Z16
 	VMOVAPS            Z14, Z17
-	VFMADD231PS.RD_SAE Z13, Z18, Z17
-	VMOVAPS            Z17, Z21
-	VPERMI2PS          Z10, Z6, Z21
-	VPERMI2D           Z11, Z7, Z17
-	VCMPPS             $0x1e, Z21, Z18, K1
+	VFMADD231PS.RD_SAE Z1, Z19, Z17
+	VMOVAPS            Z17, Z1
+	VPERMI2PS          Z11, Z7, Z1
+	VPERMI2D           Z12, Z8, Z17
+	VCMPPS             $0x1e, Z1, Z19, K1
 	VPADDD             Z15, Z17, K1, Z17
-	VPSLLD             $0x10, Z17, Z17
-	VMOVAPS            Z14, Z18
-	VFMADD231PS.RD_SAE Z13, Z19, Z18
-	VMOVAPS            Z18, Z13
-	VPERMI2PS          Z10, Z6, Z13
-	VPERMI2D           Z11, Z7, Z18
-	VCMPPS             $0x1e, Z13, Z19, K1
-	VPADDD             Z15, Z18, K1, Z18
-	VPSLLD             $0x18, Z18, Z18
-	VPTERNLOGD         $0xfe, Z17, Z0, Z20
-	VPORD              Z18, Z20, Z20
-	VPSHUFB            Z20, Z1, Z20
-	VPRORVQ            Z4, Z20, Z20
+	VPSLLD             $0x18, Z17, Z17
+	VPTERNLOGD         $0xfe, Z16, Z0, Z20
+	VPORD              Z17, Z20, Z20
+	VPSHUFB            Z20, Z2, Z20
+	VPRORVQ            Z5, Z20, Z20
 	VPSRLQ             $0x1c, Z20, Z0
 	VPORQ              Z0, Z20, Z20
 	VPMOVQD            Z20, Y20
-	VPSHUFB            Z2, Z20, Z20
-	VPERMD             Z20, Z3, Z20
+	VPSHUFB            Z3, Z20, Z20
+	VPERMD             Z20, Z4, Z20
 	LEAQ               1(SI), R9
 	SHRQ               $0x01, R9
 	MOVQ               $-1, R10
@@ -1222,29 +1871,32 @@ done59:
 	KMOVQ              R10, K1
 	VMOVDQU8           Z20, K1, (AX)
 	ADDQ               R9, AX
-	LEAQ               (DX)(SI*4), DX
 	TESTL              $0x00000001, SI
-	JZ                 none60
-	MOVBLZX            -1(AX), SI
-	MOVBLZX            zero+104(FP), R9
+	JZ                 even108
+	MOVBLZX            -1(AX), R9
+	MOVBLZX            zero+104(FP), R10
 	CMPB               highFirst+105(FP), $0x00
-	JE                 low61
-	ANDL               $0x000000f0, SI
-	JMP                stored62
+	JE                 low109
+	ANDL               $0x000000f0, R9
+	JMP                stored110
 
-low61:
-	ANDL $0x0000000f, SI
-	SHLL $0x04, R9
+low109:
+	ANDL $0x0000000f, R9
+	SHLL $0x04, R10
 
-stored62:
-	ORL  R9, SI
-	MOVB SI, -1(AX)
+stored110:
+	ORL  R10, R9
+	MOVB R9, -1(AX)
 
-none60:
-	JMP done52
+even108:
+	LEAQ (DX)(SI*4), DX
+	XORQ SI, SI
 
-DATA word_4b400000<>+0(SB)/4, $0x4b400000
-GLOBL word_4b400000<>(SB), RODATA|NOPTR, $4
+none107:
+	JMP done98
 
 DATA word_417fd70a<>+0(SB)/4, $0x417fd70a
 GLOBL word_417fd70a<>(SB), RODATA|NOPTR, $4
+
+DATA word_4b400000<>+0(SB)/4, $0x4b400000
+GLOBL word_4b400000<>(SB), RODATA|NOPTR, $4

@@ -55,7 +55,7 @@ func (q quantizer4) formats(block int, f func(reference.Format)) {
 type quantizer4 struct {
 	name       string
 	needs      cpufeature.Set
-	quantize   func(codes []uint8, scales, x []float32, block int, divisor float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool) int
+	quantize   func(codes []uint8, scales, x []float32, block int, divisor, least float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool) int
 	dequantize func(dst []float32, codes []uint8, scales []float32, block int, table *[256]float32, highFirst bool)
 }
 
@@ -84,9 +84,9 @@ func eachQuantizer4(t *testing.T, test func(t *testing.T, q quantizer4)) {
 func (q quantizer4) run(codes []uint8, scales, x []float32, f reference.Format) int {
 	book := f.Codebook
 	if q.quantize == nil {
-		return amd64.Quantize4CellsAVX512(codes, scales, x, f.Block, divisor(f), book.NibbleCells(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
+		return amd64.Quantize4CellsAVX512(codes, scales, x, f.Block, divisor(f), 0, book.NibbleCells(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
 	}
-	return q.quantize(codes, scales, x, f.Block, divisor(f), book.Thresholds(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
+	return q.quantize(codes, scales, x, f.Block, divisor(f), 0, book.Thresholds(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
 }
 
 func TestQuantize4(t *testing.T) {

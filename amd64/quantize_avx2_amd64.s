@@ -4,8 +4,8 @@
 
 #include "textflag.h"
 
-// func QuantizeAVX2(codes []uint8, scales []float32, x []float32, block int, divisor float32, cells []uint32) int
-// Requires: AVX, AVX2, CMOV
+// func QuantizeAVX2(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, cells []uint32) int
+// Requires: AVX, AVX2, CMOV, MMX+
 TEXT ·QuantizeAVX2(SB), $512-120
 	MOVQ         codes_base+0(FP), AX
 	MOVQ         scales_base+24(FP), CX
@@ -43,6 +43,7 @@ block1:
 	VPXOR        Y7, Y7, Y7
 	VPXOR        Y8, Y8, Y8
 	VPXOR        Y9, Y9, Y9
+	VBROADCASTSS least+84(FP), Y6
 	CMPQ         R11, $0x20
 	JB           done4
 
@@ -206,6 +207,8 @@ divided11:
 
 loop18:
 	XCHGQ        SI, DI
+	PREFETCHT0   16384(DX)
+	PREFETCHT0   16448(DX)
 	VMOVUPS      (DX), Y6
 	VDIVPS       Y5, Y6, Y6
 	VPSRAD       $0x1f, Y6, Y7

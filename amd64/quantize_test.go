@@ -20,6 +20,25 @@ import (
 
 var books8 = []*codebook.Codebook{codebook.Dynamic8(), codebook.Dynamic8Unsigned(), codebook.Linear8()}
 
+var (
+	// even has a threshold at zero, and none of its codes is that of zero.
+	even = book("even", 256, func(i int) float64 { return float64(2*i-255) / 255 })
+	// own is a caller's table with values close to each other in some places.
+	own = book("own", 200, func(i int) float64 { return math.Pow(float64(i-100)/100, 3) })
+)
+
+func book(name string, n int, value func(i int) float64) *codebook.Codebook {
+	values := make([]float32, n)
+	for i := range values {
+		values[i] = float32(value(i))
+	}
+	c, err := codebook.New(name, values)
+	if err != nil {
+		panic(err)
+	}
+	return c
+}
+
 type quantizer struct {
 	name     string
 	needs    cpufeature.Set
@@ -28,11 +47,11 @@ type quantizer struct {
 }
 
 // dynamic are quantisers of one of the dynamic maps.
-func dynamic(book *codebook.Codebook, quantize func(codes []uint8, scales, x []float32, block int, divisor float32, thresholds *[255]float32, stream bool) int) []quantizer {
+func dynamic(book *codebook.Codebook, quantize func(codes []uint8, scales, x []float32, block int, divisor, least float32, thresholds *[255]float32, stream bool) int) []quantizer {
 	list := []quantizer{}
 	for i, name := range []string{"avx512", "avx512-stream"} {
 		list = append(list, quantizer{name, cpufeature.AVX512, []*codebook.Codebook{book}, func(codes []uint8, scales, x []float32, f reference.Format) int {
-			return quantize(codes, scales, x, f.Block, divisor(f), f.Codebook.Thresholds(), i == 1)
+			return quantize(codes, scales, x, f.Block, divisor(f), 0, f.Codebook.Thresholds(), i == 1)
 		}})
 	}
 	return list
@@ -40,7 +59,15 @@ func dynamic(book *codebook.Codebook, quantize func(codes []uint8, scales, x []f
 
 var quantizers = slices.Concat(
 	[]quantizer{{"avx2", avx2, books8, func(codes []uint8, scales, x []float32, f reference.Format) int {
-		return amd64.QuantizeAVX2(codes, scales, x, f.Block, divisor(f), f.Codebook.Cells())
+		return amd64.QuantizeAVX2(codes, scales, x, f.Block, divisor(f), 0, f.Codebook.Cells())
+	}}, {"avx512-cells", cpufeature.AVX512, slices.Concat(books8, []*codebook.Codebook{own}), func(codes []uint8, scales, x []float32, f reference.Format) int {
+		return amd64.QuantizeCellsAVX512(codes, scales, x, f.Block, divisor(f), 0, f.Codebook.Cells(), false)
+	}}, {"avx512-cells-stream", cpufeature.AVX512, books8, func(codes []uint8, scales, x []float32, f reference.Format) int {
+		return amd64.QuantizeCellsAVX512(codes, scales, x, f.Block, divisor(f), 0, f.Codebook.Cells(), true)
+	}}, {"avx512-line", cpufeature.AVX512, []*codebook.Codebook{codebook.Linear8(), even}, func(codes []uint8, scales, x []float32, f reference.Format) int {
+		return amd64.QuantizeLineAVX512(codes, scales, x, f.Block, divisor(f), 0, f.Codebook.Line(), f.Codebook.Thresholds(), false)
+	}}, {"avx512-line-stream", cpufeature.AVX512, []*codebook.Codebook{codebook.Linear8()}, func(codes []uint8, scales, x []float32, f reference.Format) int {
+		return amd64.QuantizeLineAVX512(codes, scales, x, f.Block, divisor(f), 0, f.Codebook.Line(), f.Codebook.Thresholds(), true)
 	}}},
 	dynamic(codebook.Dynamic8(), amd64.QuantizeDynamic8AVX512),
 	dynamic(codebook.Dynamic8Unsigned(), amd64.QuantizeDynamic8UnsignedAVX512))

@@ -26,6 +26,9 @@ type Codebook struct {
 	makeOnce sync.Once
 	cells    []uint32
 
+	lineOnce sync.Once
+	line     *[3]uint32
+
 	nibbleOnce  sync.Once
 	nibbleCells *[64]uint32
 }

@@ -43,7 +43,7 @@ var adamWAVX512 = adamWParts{
 	product: amd64.ProductAVX512,
 }
 
-// adamWAVX512VBMI takes 8-bit codes too; those of tables that are not the dynamic maps' are found by AVX2.
+// adamWAVX512VBMI takes 8-bit codes too.
 var adamWAVX512VBMI = adamWAVX512.with8bit(dequantizeAVX512, quantize8AVX512)
 
 func (p adamWParts) with8bit(dequantize DequantizeFunc, quantize QuantizeFunc) adamWParts {
@@ -58,7 +58,7 @@ func quantize8AVX512(codes []uint8, scales, x []float32, f Format) (poisoned int
 	case codebook.Dynamic8Unsigned():
 		return dynamicQuantize(amd64.QuantizeDynamic8UnsignedAVX512).run(codes, scales, x, f)
 	}
-	return quantizeAVX2(codes, scales, x, f)
+	return quantizeAVX512(codes, scales, x, f)
 }
 
 // takes tells whether the step's numbers are such as its assembly is for: a reciprocal is

@@ -21,17 +21,33 @@ func quantizeAVX2(codes []uint8, scales, x []float32, f Format) (poisoned int) {
 	race.Write(codes)
 	race.Write(scales)
 	race.Read(x)
-	return amd64.QuantizeAVX2(codes, scales, x, f.Block, f.ScaleDivisor(), cells)
+	return amd64.QuantizeAVX2(codes, scales, x, f.Block, f.ScaleDivisor(), 0, cells)
+}
+
+// quantizeAVX512 goes by a line where a table's thresholds lie on one, and else searches in
+// cells as quantizeAVX2 does.
+func quantizeAVX512(codes []uint8, scales, x []float32, f Format) (poisoned int) {
+	line, cells := f.Codebook.Line(), f.Codebook.Cells()
+	if line == nil && cells == nil {
+		return reference.Quantize(codes, scales, x, f)
+	}
+	race.Write(codes)
+	race.Write(scales)
+	race.Read(x)
+	if line != nil {
+		return amd64.QuantizeLineAVX512(codes, scales, x, f.Block, f.ScaleDivisor(), 0, line, f.Codebook.Thresholds(), streams(len(x)))
+	}
+	return amd64.QuantizeCellsAVX512(codes, scales, x, f.Block, f.ScaleDivisor(), 0, cells, streams(len(x)))
 }
 
 // dynamicQuantize is the signature of the quantisers of the dynamic maps.
-type dynamicQuantize func(codes []uint8, scales, x []float32, block int, divisor float32, thresholds *[255]float32, stream bool) int
+type dynamicQuantize func(codes []uint8, scales, x []float32, block int, divisor, least float32, thresholds *[255]float32, stream bool) int
 
 func (quantize dynamicQuantize) run(codes []uint8, scales, x []float32, f Format) (poisoned int) {
 	race.Write(codes)
 	race.Write(scales)
 	race.Read(x)
-	return quantize(codes, scales, x, f.Block, f.ScaleDivisor(), f.Codebook.Thresholds(), streams(len(x)))
+	return quantize(codes, scales, x, f.Block, f.ScaleDivisor(), 0, f.Codebook.Thresholds(), streams(len(x)))
 }
 
 func dequantizeAVX2(dst []float32, codes []uint8, scales []float32, f Format) {
@@ -67,7 +83,7 @@ func quantize4AVX512(codes []uint8, scales, x []float32, f Format) (poisoned int
 }
 
 // nibbleQuantize is the signature of quantisers to 4 bits that search in a T.
-type nibbleQuantize[T any] func(codes []uint8, scales, x []float32, block int, divisor float32, search *T, order *[256]uint8, zero uint8, highFirst bool) int
+type nibbleQuantize[T any] func(codes []uint8, scales, x []float32, block int, divisor, least float32, search *T, order *[256]uint8, zero uint8, highFirst bool) int
 
 func quantize4[T any](quantize nibbleQuantize[T], search *T, codes []uint8, scales, x []float32, f Format) (poisoned int) {
 	if !wholeBytes(f, len(x)) {
@@ -77,7 +93,7 @@ func quantize4[T any](quantize nibbleQuantize[T], search *T, codes []uint8, scal
 	race.Write(scales)
 	race.Read(x)
 	book := f.Codebook
-	return quantize(codes, scales, x, f.Block, f.ScaleDivisor(), search, book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
+	return quantize(codes, scales, x, f.Block, f.ScaleDivisor(), 0, search, book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
 }
 
 func dequantize4AVX2(dst []float32, codes []uint8, scales []float32, f Format) {

@@ -17,21 +17,20 @@ import (
 // scales of leastScale and more. In blocks of a smaller scale all is multiplied by a power
 // of two.
 type nibbles512 struct {
-	g                  *generator
-	scale              vec
-	prepare            func()          // makes the bounds of a block from its scale
+	g *generator
+	block512
+	bounds             func()          // makes those of a block
 	search             func(x vec) vec // gives the index of each x
 	codes, turn, order vec             // the code of each index; the orders of pairs
 	swap               vec             // rotates a pair of codes by 32 bits, or by none
-	beside             *[]func()
 }
 
 const leastScale = 0x1p-60
 
 func (g *generator) nibbles512(codes gp) *nibbles512 {
 	s := &nibbles512{
-		g: g, scale: g.ZMM(), codes: g.ZMM(),
-		turn: g.turnedBytes(), order: g.ZMM(), swap: g.ZMM(), beside: &[]func(){},
+		g: g, block512: g.block512(leastScale, 0x1p89, mem{}), codes: g.ZMM(),
+		turn: g.turnedBytes(), order: g.ZMM(), swap: g.ZMM(),
 	}
 	g.VBROADCASTI32X4(at(codes, 0), s.codes)
 	g.VMOVDQU32(g.data("lanes", 0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15), s.order)
@@ -75,7 +74,7 @@ func (g *generator) bisect512(thresholds, codes gp) *nibbles512 {
 	seven, three, eleven, following := g.broadcast512(7), g.broadcast512(3), g.broadcast512(11), g.ZMM()
 	g.VMOVDQU32(g.data("following", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0), following)
 	eight := g.broadcast512(8)
-	s.prepare = func() {
+	s.bounds = func() {
 		s.bound(t, halfSteps, bounds)
 		g.VPERMPS(bounds, following, next)
 		g.VPERMPS(bounds, seven, middle)
@@ -109,19 +108,17 @@ func (g *generator) cells512(cells, codes gp) *nibbles512 {
 		halfSteps[i] = g.halfSteps(thresholds[i])
 		g.VMOVDQU32(at(cells, 128+64*i), first[i])
 	}
-	multiplier, magic, one := g.ZMM(), g.broadcast512(math.Float32bits(3<<22)), g.broadcast512(1)
-	s.prepare = func() {
+	s.ratio = g.data("word", math.Float32bits(nibbleCells))
+	magic, one := g.broadcast512(math.Float32bits(3<<22)), g.broadcast512(1)
+	s.bounds = func() {
 		for i := range bounds {
 			s.bound(thresholds[i], halfSteps[i], bounds[i])
 		}
-		g.VMOVSS(g.data("word", math.Float32bits(nibbleCells)), multiplier.AsX())
-		g.VDIVSS(s.scale.AsX(), multiplier.AsX(), multiplier.AsX())
-		g.VBROADCASTSS(multiplier.AsX(), multiplier)
 	}
 	s.search = func(x vec) vec {
 		cell, bound := g.ZMM(), g.ZMM()
 		g.VMOVAPS(magic, cell)
-		g.VFMADD231PS_RD_SAE(multiplier, x, cell)
+		g.VFMADD231PS_RD_SAE(s.multiplier, x, cell)
 		g.VMOVAPS(cell, bound)
 		g.VPERMI2PS(bounds[1], bounds[0], bound)
 		g.VPERMI2D(first[1], first[0], cell)
@@ -163,65 +160,28 @@ func (s *nibbles512) pairs(y vec) vec {
 	return y
 }
 
-// encode codes n numbers of a block whose scale is known, and moves all three. The unused
-// half of a last byte gets the argument zero.
-func (s *nibbles512) encode(codes, x, n gp) {
-	small, done := s.g.label("small"), s.g.label("done")
-	bits := s.g.GP32()
-	s.g.VMOVD(s.scale.AsX(), bits)
-	s.g.CMPL(bits, operand.U32(math.Float32bits(leastScale)))
-	s.g.JB(operand.LabelRef(small))
-	s.prepare()
-	s.groups(codes, x, n, func(vec) {})
-	s.g.Label(done)
-	*s.beside = append(*s.beside, func() {
-		s.g.Label(small) // nothing is rounded
-		larger := s.g.data("word", math.Float32bits(0x1p89))
-		s.g.VMULPS_BCST(larger, s.scale, s.scale)
-		s.prepare()
-		s.groups(codes, x, n, func(z vec) { s.g.VMULPS_BCST(larger, z, z) })
-		s.g.JMP(operand.LabelRef(done))
-	})
-}
+func (s *nibbles512) prepare() { s.bounds() }
 
-func (s *nibbles512) groups(codes, x, n gp, adjust func(vec)) {
+func (s *nibbles512) whole(codes, x, n gp, adjust func(vec)) {
 	s.g.loop(n, 64, func() {
-		var z [4]vec
-		for i := range z {
-			z[i] = s.g.ZMM()
-			s.g.VMOVUPS(at(x, 64*i), z[i])
-			adjust(z[i])
-		}
-		s.g.VMOVDQU64(s.pairs(s.pack(z)).AsY(), at(codes, 0))
+		s.g.VMOVDQU64(s.pairs(s.pack(s.g.load64(x, adjust, prefetched))).AsY(), at(codes, 0))
 		s.g.advance(x, 256)
 		s.g.advance(codes, 32)
 	})
-	none := s.g.label("none")
-	s.g.TESTQ(n, n)
-	s.g.JZ(operand.LabelRef(none))
-	lanes := s.g.GP64()
-	s.g.MOVQ(operand.I64(-1), lanes)
-	s.g.BZHIQ(n, lanes, lanes)
-	var z [4]vec
-	for i := range z {
-		k := s.g.K()
-		s.g.KMOVW(lanes.As32(), k)
-		s.g.SHRQ(operand.Imm(lanes512), lanes)
-		z[i] = s.g.ZMM()
-		s.g.VMOVUPS_Z(at(x, 64*i), k, z[i])
-		adjust(z[i])
-	}
-	y := s.pairs(s.pack(z))
-	bytes := s.g.GP64()
+}
+
+// rest fills the unused half of a last byte with the argument zero.
+func (s *nibbles512) rest(codes, x, n gp, adjust func(vec)) {
+	even := operand.LabelRef(s.g.label("even"))
+	y, bytes := s.pairs(s.pack(s.g.loadFirst64(x, n, adjust))), s.g.GP64()
 	s.g.LEAQ(mem{Base: n, Disp: 1}, bytes)
 	s.g.SHRQ(operand.Imm(1), bytes)
 	s.g.VMOVDQU8(y, s.g.first(bytes), at(codes, 0))
 	s.g.ADDQ(bytes, codes)
-	s.g.LEAQ(mem{Base: x, Index: n, Scale: 4}, x)
 	s.g.TESTL(operand.U32(1), n.As32())
-	s.g.JZ(operand.LabelRef(none))
+	s.g.JZ(even)
 	s.g.fillSpare(codes)
-	s.g.Label(none)
+	s.g.Label(string(even))
 }
 
 // fillSpare sets the unused half of the byte in front of codes to the argument zero.
@@ -250,14 +210,12 @@ func quantize4AVX512(g *generator) {
 		{"Quantize4AVX512", "thresholds *[255]float32", "thresholds", "for thresholds with magnitudes of 2^-30 to 2^20", g.bisect512},
 		{"Quantize4CellsAVX512", "cells *[64]uint32", "cells", "for codebooks with codebook.NibbleCells, which it takes", g.cells512},
 	} {
-		g.function(f.name, "(codes []uint8, scales, x []float32, block int, divisor float32, "+f.arguments+", order *[256]uint8, zero uint8, highFirst bool) int",
+		g.function(f.name, "(codes []uint8, scales, x []float32, block int, divisor, least float32, "+f.arguments+", order *[256]uint8, zero uint8, highFirst bool) int",
 			f.name+" is Quantize4AVX2, "+f.about+`.
 A call of 300,000 elements takes about 100 µs.`)
 		codes, scales, x := g.pointer("codes"), g.pointer("scales"), g.pointer("x")
 		s := f.searcher(g.number(f.takes), g.number("order"))
-		g.quantizeBlocks512(x, scales, s.scale, func(length gp) {
-			s.encode(codes, x, length)
-		}, func(length gp) {
+		g.quantizeBlocks512(codes, scales, x, s, func(length gp) {
 			pair, high := g.GP64(), g.GP64()
 			g.MOVBLZX(g.resolve(g.Param("zero")), pair.As32())
 			g.MOVL(pair.As32(), high.As32())

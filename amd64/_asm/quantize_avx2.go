@@ -21,7 +21,8 @@ type encoder struct {
 	shift                          vec
 	magnitude, smallest, side, low vec
 	scale                          vec
-	waiting, next                  gp // 32 indices, then 32 low parts
+	waiting, next                  gp  // 32 indices, then 32 low parts
+	ahead                          int // bytes that numbers are asked for ahead of their coding
 }
 
 const groupBytes = 256
@@ -120,6 +121,9 @@ func (e encoder) encode(codes, x, n gp) {
 	e.g.advance(x, 128)
 	e.g.loop(n, 32, func() {
 		e.g.XCHGQ(e.waiting, e.next)
+		for line := 0; line < 128 && e.ahead > 0; line += 64 {
+			e.g.PREFETCHT0(at(x, e.ahead+line))
+		}
 		e.divideGroup(x)
 		e.storeGroup(codes)
 		e.g.advance(x, 128)
@@ -157,14 +161,15 @@ func (g *generator) fill(codes, n, value gp) {
 }
 
 func quantizeAVX2(g *generator) {
-	g.function("QuantizeAVX2", "(codes []uint8, scales []float32, x []float32, block int, divisor float32, cells []uint32) int", `
+	g.function("QuantizeAVX2", "(codes []uint8, scales []float32, x []float32, block int, divisor, least float32, cells []uint32) int", `
 QuantizeAVX2 codes x in blocks, with a scale of the largest magnitude over the divisor, and
-counts the blocks that are not finite. The cells are those of a codebook. A call of 100,000
-elements takes about 100 µs.
+counts the blocks that are not finite. The cells are those of a codebook. No magnitude counts
+as less than the least, which is 0 unless x is a part of a block. A call of 100,000 elements
+takes about 100 µs.
 
 	for b := range scales {
 		values := x[b*block : min(b*block+block, len(x))]
-		scale := AbsmaxAVX2(values)
+		scale := max(least, AbsmaxAVX2(values))
 		if scale-scale != 0 {
 			scale = math.Float32frombits(0x7fc00000)
 			poisoned++
@@ -182,13 +187,14 @@ elements takes about 100 µs.
 	return poisoned`)
 	codes, scales, x := g.pointer("codes"), g.pointer("scales"), g.pointer("x")
 	e := g.encoder(g.pointer("cells"), g.AllocLocal(2*groupBytes))
+	e.ahead = prefetched
 	poisoned := g.result()
 	g.MOVQ(operand.U32(0), poisoned)
 	g.blocks(g.length("x"), func(length gp) {
 		values, left := g.GP64(), g.GP64()
 		g.MOVQ(x, values)
 		g.MOVQ(length, left)
-		largest := g.absmax(values, left)
+		largest := g.absmax(values, left, g.resolve(g.Param("least")))
 		e.encodeBlock(codes, x, length, scales, largest, g.resolve(g.Param("divisor")), g.resolve(g.Param("cells").Base()), func() {
 			g.INCQ(poisoned)
 		})
