@@ -20,6 +20,9 @@ var fast = implementations{
 	stochastic: avx512[StochasticFunc]("avx512", 0, stochasticAVX512, avx2[StochasticFunc](stochasticAVX2)),
 	widen:      avx512[WidenFunc]("avx512", 0, widenAVX512, avx2[WidenFunc](widenAVX2)),
 
+	roundFloat16: avx512[RoundFloat16Func]("avx512", 0, roundFloat16AVX512, f16c[RoundFloat16Func](roundFloat16AVX2)),
+	widenFloat16: avx512[WidenFloat16Func]("avx512", 0, widenFloat16AVX512, f16c[WidenFloat16Func](widenFloat16AVX2)),
+
 	absmax:       avx512[AbsmaxFunc]("avx512", 0, absmaxAVX512, avx2[AbsmaxFunc](absmaxAVX2)),
 	normFloat32:  avx512[ChunkSumsFunc]("avx512", 0, normFloat32AVX512, avx2[ChunkSumsFunc](normFloat32AVX2)),
 	normBF16:     avx512[ChunkSumsFunc]("avx512", 0, normBF16AVX512, avx2[ChunkSumsFunc](normBF16AVX2)),
@@ -56,6 +59,11 @@ var fast = implementations{
 // avx2 is the list of implementations of a row that has one for AVX2.
 func avx2[F any](f F) []Impl[F] {
 	return []Impl[F]{{Name: "amd64/avx2", Needs: cpufeature.AVX2 | cpufeature.FMA, Func: f}}
+}
+
+// f16c is avx2 of a row whose conversions are an extension of their own.
+func f16c[F any](f F) []Impl[F] {
+	return []Impl[F]{{Name: "amd64/avx2", Needs: cpufeature.AVX2 | cpufeature.F16C, Func: f}}
 }
 
 // avx512 puts an implementation for AVX-512 and what else it needs before others.

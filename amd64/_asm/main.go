@@ -15,6 +15,8 @@ var files = []struct {
 }{
 	{"round_avx2", roundAVX2},
 	{"round_avx512", roundAVX512},
+	{"float16_avx2", float16AVX2},
+	{"float16_avx512", float16AVX512},
 	{"split_avx2", splitAVX2},
 	{"stochastic_avx2", stochasticAVX2},
 	{"split_avx512", splitAVX512},
