@@ -15,3 +15,9 @@ func Quantize4AVX512(codes []uint8, scales []float32, x []float32, block int, di
 //
 //go:noescape
 func Quantize4CellsAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, cells *[64]uint32, order *[256]uint8, zero uint8, highFirst bool) int
+
+// Quantize4RangesAVX512 is Quantize4AVX2, for codebooks with codebook.NibbleRanges, which it takes.
+// A call of 300,000 elements takes about 100 µs.
+//
+//go:noescape
+func Quantize4RangesAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, ranges *[48]uint32, order *[256]uint8, zero uint8, highFirst bool) int

@@ -41,7 +41,17 @@ func far() *codebook.Codebook {
 
 // books are those that the quantiser takes.
 func (q quantizer4) books() []*codebook.Codebook {
-	return slices.DeleteFunc(slices.Clone(books4), func(book *codebook.Codebook) bool { return q.quantize == nil && book.NibbleCells() == nil })
+	return slices.DeleteFunc(slices.Clone(books4), func(book *codebook.Codebook) bool { return !q.takes(book) })
+}
+
+func (q quantizer4) takes(book *codebook.Codebook) bool {
+	switch q.name {
+	case "avx512-cells":
+		return book.NibbleCells() != nil
+	case "avx512-ranges":
+		return book.NibbleRanges() != nil
+	}
+	return true
 }
 
 func (q quantizer4) formats(block int, f func(reference.Format)) {
@@ -64,6 +74,7 @@ var quantizers4 = []quantizer4{
 	{"avx512", cpufeature.AVX512, amd64.Quantize4AVX512, dequantize4AVX512(false)},
 	{"avx512-stream", cpufeature.AVX512, amd64.Quantize4AVX512, dequantize4AVX512(true)},
 	{"avx512-cells", cpufeature.AVX512, nil, dequantize4AVX512(false)},
+	{"avx512-ranges", cpufeature.AVX512, nil, dequantize4AVX512(false)},
 }
 
 func dequantize4AVX512(stream bool) func(dst []float32, codes []uint8, scales []float32, block int, table *[256]float32, highFirst bool) {
@@ -83,7 +94,10 @@ func eachQuantizer4(t *testing.T, test func(t *testing.T, q quantizer4)) {
 
 func (q quantizer4) run(codes []uint8, scales, x []float32, f reference.Format) int {
 	book := f.Codebook
-	if q.quantize == nil {
+	switch q.name {
+	case "avx512-ranges":
+		return amd64.Quantize4RangesAVX512(codes, scales, x, f.Block, divisor(f), 0, book.NibbleRanges(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
+	case "avx512-cells":
 		return amd64.Quantize4CellsAVX512(codes, scales, x, f.Block, divisor(f), 0, book.NibbleCells(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
 	}
 	return q.quantize(codes, scales, x, f.Block, divisor(f), 0, book.Thresholds(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
@@ -177,7 +191,7 @@ func TestScalesThatRoundToZero(t *testing.T) {
 		t.Fatal(err)
 	}
 	eachQuantizer4(t, func(t *testing.T, q quantizer4) {
-		if book.NibbleCells() == nil && q.quantize == nil {
+		if !q.takes(book) {
 			return
 		}
 		for bits := range uint32(40) {
@@ -193,13 +207,17 @@ func TestScalesThatRoundToZero(t *testing.T) {
 func BenchmarkQuantize4(b *testing.B) {
 	for _, n := range sizes {
 		x, codes, scales := noise(n.elements), make([]uint8, n.elements/2), make([]float32, n.elements/64)
-		f := reference.Format{Codebook: codebook.NF4(), Block: 64}
 		for _, q := range quantizers4 {
-			n.run(b, "quantize/"+q.name, func(lo, hi int) {
-				q.run(codes[lo/2:hi/2], scales[:(hi-lo)/f.Block], x[lo:hi], f)
-			})
+			for _, book := range q.books() {
+				for _, order := range []codebook.Nibble{codebook.LowFirst, codebook.HighFirst} {
+					f := reference.Format{Codebook: book, Block: 64, Nibble: order}
+					n.run(b, "quantize/"+q.name+"/"+book.Name()+"/"+order.String(), func(lo, hi int) {
+						q.run(codes[lo/2:hi/2], scales[:(hi-lo)/f.Block], x[lo:hi], f)
+					})
+				}
+			}
 			n.run(b, "dequantize/"+q.name, func(lo, hi int) {
-				q.dequantize(x[lo:hi], codes[lo/2:hi/2], scales[:(hi-lo)/f.Block], f.Block, f.Codebook.Table(), false)
+				q.dequantize(x[lo:hi], codes[lo/2:hi/2], scales[:(hi-lo)/64], 64, codebook.NF4().Table(), false)
 			})
 		}
 	}

@@ -31,6 +31,9 @@ type Codebook struct {
 
 	nibbleOnce  sync.Once
 	nibbleCells *[64]uint32
+
+	rangesOnce   sync.Once
+	nibbleRanges *[48]uint32
 }
 
 // New makes a codebook from the value of each code, code 0 first. The values must be

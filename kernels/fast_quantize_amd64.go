@@ -130,11 +130,16 @@ func quantize4AVX2(codes []uint8, scales, x []float32, f Format) (poisoned int) 
 }
 
 // quantize4AVX512 compares numbers with multiples of the thresholds, which must be within
-// the range of float32, and does it once for each number where cells tell the threshold.
+// the range of float32, and does it once or twice for each number where cells tell the
+// thresholds.
 func quantize4AVX512(codes []uint8, scales, x []float32, f Format) (poisoned int) {
-	quantize := quantizeCall(nibbleCellsAVX512)
-	if f.Codebook.NibbleCells() == nil {
-		quantize = nibblesAVX512
+	quantize := quantizeCall(nibblesAVX512)
+	switch {
+	case f.Codebook.NibbleCells() != nil:
+		quantize = nibbleCellsAVX512
+	case f.Codebook.NibbleRanges() != nil:
+		quantize = nibbleRangesAVX512
+	default:
 		for _, t := range f.Codebook.Thresholds()[:f.Codebook.Len()-1] {
 			if size := max(t, -t); !(size >= 0x1p-30) || size > 0x1p20 && size <= math.MaxFloat32 {
 				return reference.Quantize(codes, scales, x, f)
@@ -149,6 +154,10 @@ func quantize4AVX512(codes []uint8, scales, x []float32, f Format) (poisoned int
 
 func nibbleCellsAVX512(codes []uint8, scales, x []float32, f Format, least float32) int {
 	return quantize4(amd64.Quantize4CellsAVX512, f.Codebook.NibbleCells(), codes, scales, x, f, least)
+}
+
+func nibbleRangesAVX512(codes []uint8, scales, x []float32, f Format, least float32) int {
+	return quantize4(amd64.Quantize4RangesAVX512, f.Codebook.NibbleRanges(), codes, scales, x, f, least)
 }
 
 func nibblesAVX512(codes []uint8, scales, x []float32, f Format, least float32) int {
