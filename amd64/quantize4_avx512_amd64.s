@@ -4,22 +4,33 @@
 
 #include "textflag.h"
 
-// func Quantize4AVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool) int
+// func Quantize4AVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool, stream bool) int
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+
-TEXT ·Quantize4AVX512(SB), $16-120
-	MOVQ            codes_base+0(FP), AX
-	MOVQ            scales_base+24(FP), CX
-	MOVQ            x_base+48(FP), DX
-	MOVQ            thresholds+88(FP), BX
-	MOVQ            order+96(FP), SI
-	VBROADCASTI32X4 (SI), Z1
+TEXT ·Quantize4AVX512(SB), $24-120
+	MOVQ  codes_base+0(FP), AX
+	MOVQ  scales_base+24(FP), CX
+	MOVQ  x_base+48(FP), DX
+	XORL  BX, BX
+	CMPB  stream+106(FP), $0x00
+	JE    cached1
+	MOVQ  block+72(FP), SI
+	TESTQ $0x0000003f, SI
+	JNZ   cached1
+	TESTQ $0x0000003f, AX
+	JNZ   cached1
+	INCQ  BX
+
+cached1:
+	MOVQ            thresholds+88(FP), SI
+	MOVQ            order+96(FP), DI
+	VBROADCASTI32X4 (DI), Z1
 	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z2
-	MOVL            $0x00001001, SI
-	MOVL            $0x00000110, DI
+	MOVL            $0x00001001, DI
+	MOVL            $0x00000110, R8
 	CMPB            highFirst+105(FP), $0x00
-	CMOVLNE         DI, SI
-	VPBROADCASTW    SI, Z3
-	VMOVUPS         (BX), Z4
+	CMOVLNE         R8, DI
+	VPBROADCASTW    DI, Z3
+	VMOVUPS         (SI), Z4
 	VPMOVD2M        Z4, K1
 	VPADDD.BCST     word_1<>+0(SB), Z4, Z6
 	VPSUBD.BCST     word_1<>+0(SB), Z4, K1, Z6
@@ -30,24 +41,25 @@ TEXT ·Quantize4AVX512(SB), $16-120
 	VPBROADCASTD    word_b<>+0(SB), Z9
 	VMOVDQU32       following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+0(SB), Z10
 	VPBROADCASTD    word_8<>+0(SB), Z11
+	MOVQ            BX, (SP)
 	MOVQ            x_len+56(FP), BX
 	MOVQ            $0x00000000, ret+112(FP)
 	MOVQ            block+72(FP), DI
 	TESTQ           $0x0000003f, DI
-	JNZ             few1
+	JNZ             few2
 	CMPQ            DI, $0x00000200
-	JHI             few1
+	JHI             few2
 	SHLQ            $0x02, DI
 	CMPQ            BX, DI
-	JB              few1
+	JB              few2
 	VPBROADCASTD    word_7fffffff<>+0(SB), Z12
 	MOVQ            DX, R8
 	VBROADCASTSS    least+84(FP), Z0
 	MOVQ            block+72(FP), SI
 	CMPQ            SI, $0x40
-	JB              done3
+	JB              done4
 
-loop2:
+loop3:
 	VPANDD  (R8), Z12, Z5
 	VPANDD  64(R8), Z12, Z15
 	VPANDD  128(R8), Z12, Z16
@@ -59,15 +71,15 @@ loop2:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop2
+	JAE     loop3
 
-done3:
+done4:
 	VBROADCASTSS least+84(FP), Z5
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done5
+	JB           done6
 
-loop4:
+loop5:
 	VPANDD  (R8), Z12, Z15
 	VPANDD  64(R8), Z12, Z16
 	VPANDD  128(R8), Z12, Z17
@@ -79,15 +91,15 @@ loop4:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop4
+	JAE     loop5
 
-done5:
+done6:
 	VBROADCASTSS least+84(FP), Z15
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done7
+	JB           done8
 
-loop6:
+loop7:
 	VPANDD  (R8), Z12, Z16
 	VPANDD  64(R8), Z12, Z17
 	VPANDD  128(R8), Z12, Z18
@@ -99,15 +111,15 @@ loop6:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop6
+	JAE     loop7
 
-done7:
+done8:
 	VBROADCASTSS least+84(FP), Z16
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done9
+	JB           done10
 
-loop8:
+loop9:
 	VPANDD  (R8), Z12, Z17
 	VPANDD  64(R8), Z12, Z18
 	VPANDD  128(R8), Z12, Z19
@@ -119,9 +131,9 @@ loop8:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop8
+	JAE     loop9
 
-done9:
+done10:
 	VSHUFI32X4 $0x88, Z5, Z0, Z17
 	VSHUFI32X4 $0xdd, Z5, Z0, Z0
 	VPMAXUD    Z0, Z17, Z17
@@ -139,17 +151,17 @@ done9:
 	VPERMD     Z5, Z0, Z5
 	VMOVAPS    X5, X0
 
-again10:
+again11:
 	MOVQ         BX, SI
 	SUBQ         DI, SI
 	CMPQ         SI, DI
-	JB           last11
+	JB           last12
 	VBROADCASTSS least+84(FP), Z5
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done13
+	JB           done14
 
-loop12:
+loop13:
 	VPANDD  (R8), Z12, Z13
 	VPANDD  64(R8), Z12, Z15
 	VPANDD  128(R8), Z12, Z16
@@ -161,15 +173,15 @@ loop12:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop12
+	JAE     loop13
 
-done13:
+done14:
 	VBROADCASTSS least+84(FP), Z13
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done15
+	JB           done16
 
-loop14:
+loop15:
 	VPANDD  (R8), Z12, Z15
 	VPANDD  64(R8), Z12, Z16
 	VPANDD  128(R8), Z12, Z17
@@ -181,15 +193,15 @@ loop14:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop14
+	JAE     loop15
 
-done15:
+done16:
 	VBROADCASTSS least+84(FP), Z15
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done17
+	JB           done18
 
-loop16:
+loop17:
 	VPANDD  (R8), Z12, Z16
 	VPANDD  64(R8), Z12, Z17
 	VPANDD  128(R8), Z12, Z18
@@ -201,15 +213,15 @@ loop16:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop16
+	JAE     loop17
 
-done17:
+done18:
 	VBROADCASTSS least+84(FP), Z16
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done19
+	JB           done20
 
-loop18:
+loop19:
 	VPANDD  (R8), Z12, Z17
 	VPANDD  64(R8), Z12, Z18
 	VPANDD  128(R8), Z12, Z19
@@ -221,9 +233,9 @@ loop18:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop18
+	JAE     loop19
 
-done19:
+done20:
 	VSHUFI32X4 $0x88, Z13, Z5, Z17
 	VSHUFI32X4 $0xdd, Z13, Z5, Z5
 	VPMAXUD    Z5, Z17, Z17
@@ -241,18 +253,18 @@ done19:
 	VPERMD     Z13, Z5, Z13
 	VMOVAPS    X13, X13
 
-last11:
+last12:
 	VBROADCASTSS divisor+80(FP), X5
 	VDIVPS       X5, X0, X0
 	VPSUBD.BCST  word_21800000<>+0(SB), X0, X5
 	VPCMPUD.BCST $0x05, word_5e000000<>+0(SB), X5, K1
 	KMOVW        K1, SI
 	TESTL        SI, SI
-	JNZ          few1
+	JNZ          few2
 	VMOVUPS      X0, (CX)
 	XORL         SI, SI
 
-block20:
+block21:
 	MOVQ               block+72(FP), R9
 	VBROADCASTSS       (CX), Z0
 	VMULPS             Z0, Z6, Z5
@@ -262,9 +274,9 @@ block20:
 	VPERMPS            Z5, Z8, Z16
 	VPERMPS            Z5, Z9, Z17
 	CMPQ               R9, $0x40
-	JB                 done22
+	JB                 done23
 
-loop21:
+loop22:
 	PREFETCHT0  16384(DX)
 	VMOVUPS     (DX), Z18
 	PREFETCHT0  16448(DX)
@@ -328,26 +340,30 @@ loop21:
 	VPERMD      Z22, Z2, Z22
 	VPMADDUBSW  Z3, Z22, Z22
 	VPMOVWB     Z22, Y22
+	CMPB        (SP), $0x00
+	JNE         past24
 	VMOVDQU64   Y22, (AX)
-	ADDQ        $0x00000100, DX
-	ADDQ        $0x00000020, AX
-	SUBQ        $0x40, R9
-	CMPQ        R9, $0x40
-	JAE         loop21
 
-done22:
+stored25:
+	ADDQ $0x00000100, DX
+	ADDQ $0x00000020, AX
+	SUBQ $0x40, R9
+	CMPQ R9, $0x40
+	JAE  loop22
+
+done23:
 	ADDQ    $0x00000004, CX
 	INCQ    SI
 	CMPQ    SI, $0x04
-	JB      block20
+	JB      block21
 	SUBQ    DI, BX
 	VMOVAPS X13, X0
 	CMPQ    BX, DI
-	JAE     again10
+	JAE     again11
 
-few1:
+few2:
 	TESTQ        BX, BX
-	JZ           finished24
+	JZ           finished27
 	MOVQ         DX, DI
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, BX
@@ -363,9 +379,9 @@ few1:
 	VPXORD       Z15, Z15, Z15
 	VBROADCASTSS least+84(FP), Z5
 	CMPQ         R8, $0x40
-	JB           done26
+	JB           done29
 
-loop25:
+loop28:
 	VPANDD  (R9), Z0, Z16
 	VPMAXUD Z16, Z5, Z5
 	VPANDD  64(R9), Z0, Z16
@@ -377,30 +393,30 @@ loop25:
 	ADDQ    $0x00000100, R9
 	SUBQ    $0x40, R8
 	CMPQ    R8, $0x40
-	JAE     loop25
+	JAE     loop28
 
-done26:
+done29:
 	CMPQ R8, $0x10
-	JB   done28
+	JB   done31
 
-loop27:
+loop30:
 	VPANDD  (R9), Z0, Z16
 	VPMAXUD Z16, Z5, Z5
 	ADDQ    $0x00000040, R9
 	SUBQ    $0x10, R8
 	CMPQ    R8, $0x10
-	JAE     loop27
+	JAE     loop30
 
-done28:
+done31:
 	TESTQ    R8, R8
-	JZ       done29
+	JZ       done32
 	MOVQ     $-1, R10
 	BZHIQ    R8, R10, R10
 	KMOVW    R10, K1
 	VPANDD.Z (R9), Z0, K1, Z0
 	VPMAXUD  Z0, Z5, Z5
 
-done29:
+done32:
 	VPMAXUD       Z12, Z5, Z5
 	VPMAXUD       Z15, Z13, Z13
 	VPMAXUD       Z13, Z5, Z5
@@ -416,10 +432,10 @@ done29:
 	VPMAXUD       Z0, Z5, Z5
 	VMOVAPS       X5, X0
 
-block23:
+block26:
 	XORL         R8, R8
 	TESTQ        BX, BX
-	JZ           last30
+	JZ           last33
 	MOVQ         block+72(FP), R8
 	CMPQ         R8, BX
 	CMOVQGT      BX, R8
@@ -434,9 +450,9 @@ block23:
 	VPXORD       Z15, Z15, Z15
 	VBROADCASTSS least+84(FP), Z12
 	CMPQ         R9, $0x40
-	JB           done32
+	JB           done35
 
-loop31:
+loop34:
 	VPANDD  (R10), Z5, Z16
 	VPMAXUD Z16, Z12, Z12
 	VPANDD  64(R10), Z5, Z16
@@ -448,30 +464,30 @@ loop31:
 	ADDQ    $0x00000100, R10
 	SUBQ    $0x40, R9
 	CMPQ    R9, $0x40
-	JAE     loop31
+	JAE     loop34
 
-done32:
+done35:
 	CMPQ R9, $0x10
-	JB   done34
+	JB   done37
 
-loop33:
+loop36:
 	VPANDD  (R10), Z5, Z16
 	VPMAXUD Z16, Z12, Z12
 	ADDQ    $0x00000040, R10
 	SUBQ    $0x10, R9
 	CMPQ    R9, $0x10
-	JAE     loop33
+	JAE     loop36
 
-done34:
+done37:
 	TESTQ    R9, R9
-	JZ       done35
+	JZ       done38
 	MOVQ     $-1, R11
 	BZHIQ    R9, R11, R11
 	KMOVW    R11, K1
 	VPANDD.Z (R10), Z5, K1, Z5
 	VPMAXUD  Z5, Z12, Z12
 
-done35:
+done38:
 	VPMAXUD       Z13, Z12, Z12
 	VPMAXUD       Z15, Z14, Z14
 	VPMAXUD       Z14, Z12, Z12
@@ -487,14 +503,14 @@ done35:
 	VPMAXUD       Z5, Z12, Z12
 	VMOVAPS       X12, X14
 
-last30:
+last33:
 	VMOVD X0, R9
 	CMPL  R9, $0x7f800000
-	JB    finite36
+	JB    finite39
 	INCQ  ret+112(FP)
 	MOVL  $0x7fc00000, R9
 
-zero37:
+zero40:
 	MOVL         R9, (CX)
 	MOVBLZX      zero+104(FP), R9
 	MOVL         R9, R10
@@ -505,38 +521,38 @@ zero37:
 	SHRQ         $0x01, SI
 	VPBROADCASTB R9, Z0
 	CMPQ         SI, $0x40
-	JB           done41
+	JB           done44
 
-loop40:
+loop43:
 	VMOVDQU64 Z0, (AX)
 	ADDQ      $0x00000040, AX
 	SUBQ      $0x40, SI
 	CMPQ      SI, $0x40
-	JAE       loop40
+	JAE       loop43
 
-done41:
+done44:
 	MOVQ     $-1, R9
 	BZHIQ    SI, R9, R9
 	KMOVQ    R9, K1
 	VMOVDQU8 Z0, K1, (AX)
 	ADDQ     SI, AX
-	JMP      done39
+	JMP      done42
 
-finite36:
+finite39:
 	VDIVSS  divisor+80(FP), X0, X5
 	VMOVD   X5, R9
 	TESTL   R9, R9
-	JZ      zero37
+	JZ      zero40
 	CMPL    R9, $0x7f800000
-	JB      divided38
+	JB      divided41
 	VMOVAPS X0, X5
 
-divided38:
+divided41:
 	VMOVSS             X5, (CX)
 	VBROADCASTSS       X5, Z0
 	VMOVD              X0, R9
 	CMPL               R9, $0x21800000
-	JB                 small42
+	JB                 small45
 	VMULPS             Z0, Z6, Z5
 	VFMADD231PS.RD_SAE Z0, Z4, Z5
 	VPERMPS            Z5, Z10, Z0
@@ -544,9 +560,9 @@ divided38:
 	VPERMPS            Z5, Z8, Z16
 	VPERMPS            Z5, Z9, Z17
 	CMPQ               SI, $0x40
-	JB                 done45
+	JB                 done48
 
-loop44:
+loop47:
 	PREFETCHT0  16384(DX)
 	VMOVUPS     (DX), Z12
 	PREFETCHT0  16448(DX)
@@ -610,16 +626,20 @@ loop44:
 	VPERMD      Z20, Z2, Z20
 	VPMADDUBSW  Z3, Z20, Z20
 	VPMOVWB     Z20, Y20
+	CMPB        (SP), $0x00
+	JNE         past49
 	VMOVDQU64   Y20, (AX)
-	ADDQ        $0x00000100, DX
-	ADDQ        $0x00000020, AX
-	SUBQ        $0x40, SI
-	CMPQ        SI, $0x40
-	JAE         loop44
 
-done45:
+stored50:
+	ADDQ $0x00000100, DX
+	ADDQ $0x00000020, AX
+	SUBQ $0x40, SI
+	CMPQ SI, $0x40
+	JAE  loop47
+
+done48:
 	TESTQ       SI, SI
-	JZ          none46
+	JZ          none51
 	MOVQ        $-1, R9
 	BZHIQ       SI, R9, R9
 	KMOVW       R9, K1
@@ -697,40 +717,53 @@ done45:
 	VMOVDQU8    Z20, K1, (AX)
 	ADDQ        R9, AX
 	TESTL       $0x00000001, SI
-	JZ          even47
+	JZ          even52
 	MOVBLZX     -1(AX), R9
 	MOVBLZX     zero+104(FP), R10
 	CMPB        highFirst+105(FP), $0x00
-	JE          low48
+	JE          low53
 	ANDL        $0x000000f0, R9
-	JMP         stored49
+	JMP         stored54
 
-low48:
+low53:
 	ANDL $0x0000000f, R9
 	SHLL $0x04, R10
 
-stored49:
+stored54:
 	ORL  R10, R9
 	MOVB R9, -1(AX)
 
-even47:
+even52:
 	LEAQ (DX)(SI*4), DX
 	XORQ SI, SI
 
-none46:
-done43:
-done39:
+none51:
+done46:
+done42:
 	ADDQ    $0x00000004, CX
 	VMOVAPS X14, X0
 	MOVQ    R8, SI
 	TESTQ   SI, SI
-	JNZ     block23
+	JNZ     block26
 
-finished24:
+finished27:
+	CMPQ (SP), $0x00
+	JEQ  unfenced55
+	SFENCE
+
+unfenced55:
 	VZEROUPPER
 	RET
 
-small42:
+past24:
+	VMOVNTDQ Y22, (AX)
+	JMP      stored25
+
+past49:
+	VMOVNTDQ Y20, (AX)
+	JMP      stored50
+
+small45:
 	VMULPS.BCST        word_6c000000<>+0(SB), Z0, Z0
 	VMULPS             Z0, Z6, Z5
 	VFMADD231PS.RD_SAE Z0, Z4, Z5
@@ -739,9 +772,9 @@ small42:
 	VPERMPS            Z5, Z8, Z16
 	VPERMPS            Z5, Z9, Z17
 	CMPQ               SI, $0x40
-	JB                 done51
+	JB                 done57
 
-loop50:
+loop56:
 	PREFETCHT0  16384(DX)
 	VMOVUPS     (DX), Z12
 	VMULPS.BCST word_6c000000<>+0(SB), Z12, Z12
@@ -809,16 +842,20 @@ loop50:
 	VPERMD      Z20, Z2, Z20
 	VPMADDUBSW  Z3, Z20, Z20
 	VPMOVWB     Z20, Y20
+	CMPB        (SP), $0x00
+	JNE         past58
 	VMOVDQU64   Y20, (AX)
-	ADDQ        $0x00000100, DX
-	ADDQ        $0x00000020, AX
-	SUBQ        $0x40, SI
-	CMPQ        SI, $0x40
-	JAE         loop50
 
-done51:
+stored59:
+	ADDQ $0x00000100, DX
+	ADDQ $0x00000020, AX
+	SUBQ $0x40, SI
+	CMPQ SI, $0x40
+	JAE  loop56
+
+done57:
 	TESTQ       SI, SI
-	JZ          none52
+	JZ          none60
 	MOVQ        $-1, R9
 	BZHIQ       SI, R9, R9
 	KMOVW       R9, K1
@@ -900,28 +937,32 @@ done51:
 	VMOVDQU8    Z20, K1, (AX)
 	ADDQ        R9, AX
 	TESTL       $0x00000001, SI
-	JZ          even53
+	JZ          even61
 	MOVBLZX     -1(AX), R9
 	MOVBLZX     zero+104(FP), R10
 	CMPB        highFirst+105(FP), $0x00
-	JE          low54
+	JE          low62
 	ANDL        $0x000000f0, R9
-	JMP         stored55
+	JMP         stored63
 
-low54:
+low62:
 	ANDL $0x0000000f, R9
 	SHLL $0x04, R10
 
-stored55:
+stored63:
 	ORL  R10, R9
 	MOVB R9, -1(AX)
 
-even53:
+even61:
 	LEAQ (DX)(SI*4), DX
 	XORQ SI, SI
 
-none52:
-	JMP done43
+none60:
+	JMP done46
+
+past58:
+	VMOVNTDQ Y20, (AX)
+	JMP      stored59
 
 DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB)/4, $0x00000000
 DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+4(SB)/4, $0x00000004
@@ -995,55 +1036,67 @@ GLOBL word_2<>(SB), RODATA|NOPTR, $4
 DATA word_6c000000<>+0(SB)/4, $0x6c000000
 GLOBL word_6c000000<>(SB), RODATA|NOPTR, $4
 
-// func Quantize4CellsAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, cells *[64]uint32, order *[256]uint8, zero uint8, highFirst bool) int
+// func Quantize4CellsAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, cells *[64]uint32, order *[256]uint8, zero uint8, highFirst bool, stream bool) int
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+
-TEXT ·Quantize4CellsAVX512(SB), $16-120
-	MOVQ            codes_base+0(FP), AX
-	MOVQ            scales_base+24(FP), CX
-	MOVQ            x_base+48(FP), DX
-	MOVQ            cells+88(FP), BX
-	MOVQ            order+96(FP), SI
-	VBROADCASTI32X4 (SI), Z2
+TEXT ·Quantize4CellsAVX512(SB), $24-120
+	MOVQ  codes_base+0(FP), AX
+	MOVQ  scales_base+24(FP), CX
+	MOVQ  x_base+48(FP), DX
+	XORL  BX, BX
+	CMPB  stream+106(FP), $0x00
+	JE    cached64
+	MOVQ  block+72(FP), SI
+	TESTQ $0x0000003f, SI
+	JNZ   cached64
+	TESTQ $0x0000003f, AX
+	JNZ   cached64
+	INCQ  BX
+
+cached64:
+	MOVQ            cells+88(FP), SI
+	MOVQ            order+96(FP), DI
+	VBROADCASTI32X4 (DI), Z2
 	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z3
-	MOVL            $0x00001001, SI
-	MOVL            $0x00000110, DI
+	MOVL            $0x00001001, DI
+	MOVL            $0x00000110, R8
 	CMPB            highFirst+105(FP), $0x00
-	CMOVLNE         DI, SI
-	VPBROADCASTW    SI, Z4
-	VMOVUPS         (BX), Z5
+	CMOVLNE         R8, DI
+	VPBROADCASTW    DI, Z4
+	VMOVUPS         (SI), Z5
 	VPMOVD2M        Z5, K1
 	VPADDD.BCST     word_1<>+0(SB), Z5, Z8
 	VPSUBD.BCST     word_1<>+0(SB), Z5, K1, Z8
 	VSUBPS          Z5, Z8, Z8
 	VMULPS.BCST     word_3f000000<>+0(SB), Z8, Z8
-	VMOVDQU32       128(BX), Z7
-	VMOVUPS         64(BX), Z9
+	VMOVDQU32       128(SI), Z7
+	VMOVUPS         64(SI), Z9
 	VPMOVD2M        Z9, K1
 	VPADDD.BCST     word_1<>+0(SB), Z9, Z12
 	VPSUBD.BCST     word_1<>+0(SB), Z9, K1, Z12
 	VSUBPS          Z9, Z12, Z12
 	VMULPS.BCST     word_3f000000<>+0(SB), Z12, Z12
-	VMOVDQU32       192(BX), Z11
+	VMOVDQU32       192(SI), Z11
 	VPBROADCASTD    word_4b400000<>+0(SB), Z13
 	VPBROADCASTD    word_1<>+0(SB), Z14
+	MOVQ            BX, (SP)
 	MOVQ            x_len+56(FP), BX
 	MOVQ            $0x00000000, ret+112(FP)
 	MOVQ            block+72(FP), DI
 	TESTQ           $0x0000003f, DI
-	JNZ             few56
+	JNZ             few65
 	CMPQ            DI, $0x00000200
-	JHI             few56
+	JHI             few65
 	SHLQ            $0x02, DI
 	CMPQ            BX, DI
-	JB              few56
+	JB              few65
 	VPBROADCASTD    word_7fffffff<>+0(SB), Z15
 	MOVQ            DX, R8
 	VBROADCASTSS    least+84(FP), Z0
 	MOVQ            block+72(FP), SI
 	CMPQ            SI, $0x40
-	JB              done58
+	JB              done67
 
-loop57:
+loop66:
 	VPANDD  (R8), Z15, Z1
 	VPANDD  64(R8), Z15, Z6
 	VPANDD  128(R8), Z15, Z10
@@ -1055,15 +1108,15 @@ loop57:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop57
+	JAE     loop66
 
-done58:
+done67:
 	VBROADCASTSS least+84(FP), Z1
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done60
+	JB           done69
 
-loop59:
+loop68:
 	VPANDD  (R8), Z15, Z6
 	VPANDD  64(R8), Z15, Z10
 	VPANDD  128(R8), Z15, Z18
@@ -1075,15 +1128,15 @@ loop59:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop59
+	JAE     loop68
 
-done60:
+done69:
 	VBROADCASTSS least+84(FP), Z6
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done62
+	JB           done71
 
-loop61:
+loop70:
 	VPANDD  (R8), Z15, Z10
 	VPANDD  64(R8), Z15, Z18
 	VPANDD  128(R8), Z15, Z19
@@ -1095,15 +1148,15 @@ loop61:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop61
+	JAE     loop70
 
-done62:
+done71:
 	VBROADCASTSS least+84(FP), Z10
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done64
+	JB           done73
 
-loop63:
+loop72:
 	VPANDD  (R8), Z15, Z18
 	VPANDD  64(R8), Z15, Z19
 	VPANDD  128(R8), Z15, Z20
@@ -1115,9 +1168,9 @@ loop63:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop63
+	JAE     loop72
 
-done64:
+done73:
 	VSHUFI32X4 $0x88, Z1, Z0, Z18
 	VSHUFI32X4 $0xdd, Z1, Z0, Z0
 	VPMAXUD    Z0, Z18, Z18
@@ -1135,17 +1188,17 @@ done64:
 	VPERMD     Z1, Z0, Z1
 	VMOVAPS    X1, X0
 
-again65:
+again74:
 	MOVQ         BX, SI
 	SUBQ         DI, SI
 	CMPQ         SI, DI
-	JB           last66
+	JB           last75
 	VBROADCASTSS least+84(FP), Z1
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done68
+	JB           done77
 
-loop67:
+loop76:
 	VPANDD  (R8), Z15, Z6
 	VPANDD  64(R8), Z15, Z10
 	VPANDD  128(R8), Z15, Z16
@@ -1157,15 +1210,15 @@ loop67:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop67
+	JAE     loop76
 
-done68:
+done77:
 	VBROADCASTSS least+84(FP), Z6
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done70
+	JB           done79
 
-loop69:
+loop78:
 	VPANDD  (R8), Z15, Z10
 	VPANDD  64(R8), Z15, Z16
 	VPANDD  128(R8), Z15, Z18
@@ -1177,15 +1230,15 @@ loop69:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop69
+	JAE     loop78
 
-done70:
+done79:
 	VBROADCASTSS least+84(FP), Z10
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done72
+	JB           done81
 
-loop71:
+loop80:
 	VPANDD  (R8), Z15, Z16
 	VPANDD  64(R8), Z15, Z18
 	VPANDD  128(R8), Z15, Z19
@@ -1197,15 +1250,15 @@ loop71:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop71
+	JAE     loop80
 
-done72:
+done81:
 	VBROADCASTSS least+84(FP), Z16
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done74
+	JB           done83
 
-loop73:
+loop82:
 	VPANDD  (R8), Z15, Z18
 	VPANDD  64(R8), Z15, Z19
 	VPANDD  128(R8), Z15, Z20
@@ -1217,9 +1270,9 @@ loop73:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop73
+	JAE     loop82
 
-done74:
+done83:
 	VSHUFI32X4 $0x88, Z6, Z1, Z18
 	VSHUFI32X4 $0xdd, Z6, Z1, Z1
 	VPMAXUD    Z1, Z18, Z18
@@ -1237,32 +1290,32 @@ done74:
 	VPERMD     Z6, Z1, Z6
 	VMOVAPS    X6, X16
 
-last66:
+last75:
 	VBROADCASTSS divisor+80(FP), X1
 	VDIVPS       X1, X0, X0
 	VPSUBD.BCST  word_21800000<>+0(SB), X0, X1
 	VPCMPUD.BCST $0x05, word_5e000000<>+0(SB), X1, K1
 	KMOVW        K1, SI
 	TESTL        SI, SI
-	JNZ          few56
+	JNZ          few65
 	VMOVUPS      X0, (CX)
 	VBROADCASTSS word_417fd70a<>+0(SB), Z1
 	VDIVPS       X0, X1, X1
-	VMOVUPS      X1, (SP)
+	VMOVUPS      X1, 8(SP)
 	XORL         SI, SI
 
-block75:
+block84:
 	MOVQ               block+72(FP), R9
 	VBROADCASTSS       (CX), Z0
-	VBROADCASTSS       (SP)(SI*4), Z1
+	VBROADCASTSS       8(SP)(SI*4), Z1
 	VMULPS             Z0, Z8, Z6
 	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VMULPS             Z0, Z12, Z10
 	VFMADD231PS.RD_SAE Z0, Z9, Z10
 	CMPQ               R9, $0x40
-	JB                 done77
+	JB                 done86
 
-loop76:
+loop85:
 	PREFETCHT0         16384(DX)
 	VMOVUPS            (DX), Z0
 	PREFETCHT0         16448(DX)
@@ -1306,26 +1359,30 @@ loop76:
 	VPERMD             Z21, Z3, Z21
 	VPMADDUBSW         Z4, Z21, Z21
 	VPMOVWB            Z21, Y21
+	CMPB               (SP), $0x00
+	JNE                past87
 	VMOVDQU64          Y21, (AX)
-	ADDQ               $0x00000100, DX
-	ADDQ               $0x00000020, AX
-	SUBQ               $0x40, R9
-	CMPQ               R9, $0x40
-	JAE                loop76
 
-done77:
+stored88:
+	ADDQ $0x00000100, DX
+	ADDQ $0x00000020, AX
+	SUBQ $0x40, R9
+	CMPQ R9, $0x40
+	JAE  loop85
+
+done86:
 	ADDQ    $0x00000004, CX
 	INCQ    SI
 	CMPQ    SI, $0x04
-	JB      block75
+	JB      block84
 	SUBQ    DI, BX
 	VMOVAPS X16, X0
 	CMPQ    BX, DI
-	JAE     again65
+	JAE     again74
 
-few56:
+few65:
 	TESTQ        BX, BX
-	JZ           finished79
+	JZ           finished90
 	MOVQ         DX, DI
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, BX
@@ -1341,9 +1398,9 @@ few56:
 	VPXORD       Z15, Z15, Z15
 	VBROADCASTSS least+84(FP), Z1
 	CMPQ         R8, $0x40
-	JB           done81
+	JB           done92
 
-loop80:
+loop91:
 	VPANDD  (R9), Z0, Z16
 	VPMAXUD Z16, Z1, Z1
 	VPANDD  64(R9), Z0, Z16
@@ -1355,30 +1412,30 @@ loop80:
 	ADDQ    $0x00000100, R9
 	SUBQ    $0x40, R8
 	CMPQ    R8, $0x40
-	JAE     loop80
+	JAE     loop91
 
-done81:
+done92:
 	CMPQ R8, $0x10
-	JB   done83
+	JB   done94
 
-loop82:
+loop93:
 	VPANDD  (R9), Z0, Z16
 	VPMAXUD Z16, Z1, Z1
 	ADDQ    $0x00000040, R9
 	SUBQ    $0x10, R8
 	CMPQ    R8, $0x10
-	JAE     loop82
+	JAE     loop93
 
-done83:
+done94:
 	TESTQ    R8, R8
-	JZ       done84
+	JZ       done95
 	MOVQ     $-1, R10
 	BZHIQ    R8, R10, R10
 	KMOVW    R10, K1
 	VPANDD.Z (R9), Z0, K1, Z0
 	VPMAXUD  Z0, Z1, Z1
 
-done84:
+done95:
 	VPMAXUD       Z6, Z1, Z1
 	VPMAXUD       Z15, Z10, Z10
 	VPMAXUD       Z10, Z1, Z1
@@ -1394,10 +1451,10 @@ done84:
 	VPMAXUD       Z0, Z1, Z1
 	VMOVAPS       X1, X0
 
-block78:
+block89:
 	XORL         R8, R8
 	TESTQ        BX, BX
-	JZ           last85
+	JZ           last96
 	MOVQ         block+72(FP), R8
 	CMPQ         R8, BX
 	CMOVQGT      BX, R8
@@ -1412,9 +1469,9 @@ block78:
 	VPXORD       Z16, Z16, Z16
 	VBROADCASTSS least+84(FP), Z6
 	CMPQ         R9, $0x40
-	JB           done87
+	JB           done98
 
-loop86:
+loop97:
 	VPANDD  (R10), Z1, Z17
 	VPMAXUD Z17, Z6, Z6
 	VPANDD  64(R10), Z1, Z17
@@ -1426,30 +1483,30 @@ loop86:
 	ADDQ    $0x00000100, R10
 	SUBQ    $0x40, R9
 	CMPQ    R9, $0x40
-	JAE     loop86
+	JAE     loop97
 
-done87:
+done98:
 	CMPQ R9, $0x10
-	JB   done89
+	JB   done100
 
-loop88:
+loop99:
 	VPANDD  (R10), Z1, Z17
 	VPMAXUD Z17, Z6, Z6
 	ADDQ    $0x00000040, R10
 	SUBQ    $0x10, R9
 	CMPQ    R9, $0x10
-	JAE     loop88
+	JAE     loop99
 
-done89:
+done100:
 	TESTQ    R9, R9
-	JZ       done90
+	JZ       done101
 	MOVQ     $-1, R11
 	BZHIQ    R9, R11, R11
 	KMOVW    R11, K1
 	VPANDD.Z (R10), Z1, K1, Z1
 	VPMAXUD  Z1, Z6, Z6
 
-done90:
+done101:
 	VPMAXUD       Z10, Z6, Z6
 	VPMAXUD       Z16, Z15, Z15
 	VPMAXUD       Z15, Z6, Z6
@@ -1465,14 +1522,14 @@ done90:
 	VPMAXUD       Z1, Z6, Z6
 	VMOVAPS       X6, X17
 
-last85:
+last96:
 	VMOVD X0, R9
 	CMPL  R9, $0x7f800000
-	JB    finite91
+	JB    finite102
 	INCQ  ret+112(FP)
 	MOVL  $0x7fc00000, R9
 
-zero92:
+zero103:
 	MOVL         R9, (CX)
 	MOVBLZX      zero+104(FP), R9
 	MOVL         R9, R10
@@ -1483,38 +1540,38 @@ zero92:
 	SHRQ         $0x01, SI
 	VPBROADCASTB R9, Z0
 	CMPQ         SI, $0x40
-	JB           done96
+	JB           done107
 
-loop95:
+loop106:
 	VMOVDQU64 Z0, (AX)
 	ADDQ      $0x00000040, AX
 	SUBQ      $0x40, SI
 	CMPQ      SI, $0x40
-	JAE       loop95
+	JAE       loop106
 
-done96:
+done107:
 	MOVQ     $-1, R9
 	BZHIQ    SI, R9, R9
 	KMOVQ    R9, K1
 	VMOVDQU8 Z0, K1, (AX)
 	ADDQ     SI, AX
-	JMP      done94
+	JMP      done105
 
-finite91:
+finite102:
 	VDIVSS  divisor+80(FP), X0, X1
 	VMOVD   X1, R9
 	TESTL   R9, R9
-	JZ      zero92
+	JZ      zero103
 	CMPL    R9, $0x7f800000
-	JB      divided93
+	JB      divided104
 	VMOVAPS X0, X1
 
-divided93:
+divided104:
 	VMOVSS             X1, (CX)
 	VBROADCASTSS       X1, Z0
 	VMOVD              X0, R9
 	CMPL               R9, $0x21800000
-	JB                 small97
+	JB                 small108
 	VMOVSS             word_417fd70a<>+0(SB), X1
 	VDIVSS             X0, X1, X1
 	VBROADCASTSS       X1, Z1
@@ -1523,9 +1580,9 @@ divided93:
 	VMULPS             Z0, Z12, Z10
 	VFMADD231PS.RD_SAE Z0, Z9, Z10
 	CMPQ               SI, $0x40
-	JB                 done100
+	JB                 done111
 
-loop99:
+loop110:
 	PREFETCHT0         16384(DX)
 	VMOVUPS            (DX), Z0
 	PREFETCHT0         16448(DX)
@@ -1569,16 +1626,20 @@ loop99:
 	VPERMD             Z19, Z3, Z19
 	VPMADDUBSW         Z4, Z19, Z19
 	VPMOVWB            Z19, Y19
+	CMPB               (SP), $0x00
+	JNE                past112
 	VMOVDQU64          Y19, (AX)
-	ADDQ               $0x00000100, DX
-	ADDQ               $0x00000020, AX
-	SUBQ               $0x40, SI
-	CMPQ               SI, $0x40
-	JAE                loop99
 
-done100:
+stored113:
+	ADDQ $0x00000100, DX
+	ADDQ $0x00000020, AX
+	SUBQ $0x40, SI
+	CMPQ SI, $0x40
+	JAE  loop110
+
+done111:
 	TESTQ              SI, SI
-	JZ                 none101
+	JZ                 none114
 	MOVQ               $-1, R9
 	BZHIQ              SI, R9, R9
 	KMOVW              R9, K1
@@ -1636,40 +1697,53 @@ done100:
 	VMOVDQU8           Z19, K1, (AX)
 	ADDQ               R9, AX
 	TESTL              $0x00000001, SI
-	JZ                 even102
+	JZ                 even115
 	MOVBLZX            -1(AX), R9
 	MOVBLZX            zero+104(FP), R10
 	CMPB               highFirst+105(FP), $0x00
-	JE                 low103
+	JE                 low116
 	ANDL               $0x000000f0, R9
-	JMP                stored104
+	JMP                stored117
 
-low103:
+low116:
 	ANDL $0x0000000f, R9
 	SHLL $0x04, R10
 
-stored104:
+stored117:
 	ORL  R10, R9
 	MOVB R9, -1(AX)
 
-even102:
+even115:
 	LEAQ (DX)(SI*4), DX
 	XORQ SI, SI
 
-none101:
-done98:
-done94:
+none114:
+done109:
+done105:
 	ADDQ    $0x00000004, CX
 	VMOVAPS X17, X0
 	MOVQ    R8, SI
 	TESTQ   SI, SI
-	JNZ     block78
+	JNZ     block89
 
-finished79:
+finished90:
+	CMPQ (SP), $0x00
+	JEQ  unfenced118
+	SFENCE
+
+unfenced118:
 	VZEROUPPER
 	RET
 
-small97:
+past87:
+	VMOVNTDQ Y21, (AX)
+	JMP      stored88
+
+past112:
+	VMOVNTDQ Y19, (AX)
+	JMP      stored113
+
+small108:
 	VMULPS.BCST        word_6c000000<>+0(SB), Z0, Z0
 	VMOVSS             word_417fd70a<>+0(SB), X1
 	VDIVSS             X0, X1, X1
@@ -1679,9 +1753,9 @@ small97:
 	VMULPS             Z0, Z12, Z10
 	VFMADD231PS.RD_SAE Z0, Z9, Z10
 	CMPQ               SI, $0x40
-	JB                 done106
+	JB                 done120
 
-loop105:
+loop119:
 	PREFETCHT0         16384(DX)
 	VMOVUPS            (DX), Z0
 	VMULPS.BCST        word_6c000000<>+0(SB), Z0, Z0
@@ -1729,16 +1803,20 @@ loop105:
 	VPERMD             Z19, Z3, Z19
 	VPMADDUBSW         Z4, Z19, Z19
 	VPMOVWB            Z19, Y19
+	CMPB               (SP), $0x00
+	JNE                past121
 	VMOVDQU64          Y19, (AX)
-	ADDQ               $0x00000100, DX
-	ADDQ               $0x00000020, AX
-	SUBQ               $0x40, SI
-	CMPQ               SI, $0x40
-	JAE                loop105
 
-done106:
+stored122:
+	ADDQ $0x00000100, DX
+	ADDQ $0x00000020, AX
+	SUBQ $0x40, SI
+	CMPQ SI, $0x40
+	JAE  loop119
+
+done120:
 	TESTQ              SI, SI
-	JZ                 none107
+	JZ                 none123
 	MOVQ               $-1, R9
 	BZHIQ              SI, R9, R9
 	KMOVW              R9, K1
@@ -1800,28 +1878,32 @@ done106:
 	VMOVDQU8           Z19, K1, (AX)
 	ADDQ               R9, AX
 	TESTL              $0x00000001, SI
-	JZ                 even108
+	JZ                 even124
 	MOVBLZX            -1(AX), R9
 	MOVBLZX            zero+104(FP), R10
 	CMPB               highFirst+105(FP), $0x00
-	JE                 low109
+	JE                 low125
 	ANDL               $0x000000f0, R9
-	JMP                stored110
+	JMP                stored126
 
-low109:
+low125:
 	ANDL $0x0000000f, R9
 	SHLL $0x04, R10
 
-stored110:
+stored126:
 	ORL  R10, R9
 	MOVB R9, -1(AX)
 
-even108:
+even124:
 	LEAQ (DX)(SI*4), DX
 	XORQ SI, SI
 
-none107:
-	JMP done98
+none123:
+	JMP done109
+
+past121:
+	VMOVNTDQ Y19, (AX)
+	JMP      stored122
 
 DATA word_417fd70a<>+0(SB)/4, $0x417fd70a
 GLOBL word_417fd70a<>(SB), RODATA|NOPTR, $4
@@ -1829,24 +1911,35 @@ GLOBL word_417fd70a<>(SB), RODATA|NOPTR, $4
 DATA word_4b400000<>+0(SB)/4, $0x4b400000
 GLOBL word_4b400000<>(SB), RODATA|NOPTR, $4
 
-// func Quantize4RangesAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, ranges *[48]uint32, order *[256]uint8, zero uint8, highFirst bool) int
+// func Quantize4RangesAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, ranges *[48]uint32, order *[256]uint8, zero uint8, highFirst bool, stream bool) int
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+
-TEXT ·Quantize4RangesAVX512(SB), $16-120
-	MOVQ            codes_base+0(FP), AX
-	MOVQ            scales_base+24(FP), CX
-	MOVQ            x_base+48(FP), DX
-	MOVQ            ranges+88(FP), BX
-	MOVQ            order+96(FP), SI
-	VBROADCASTI32X4 (SI), Z2
+TEXT ·Quantize4RangesAVX512(SB), $24-120
+	MOVQ  codes_base+0(FP), AX
+	MOVQ  scales_base+24(FP), CX
+	MOVQ  x_base+48(FP), DX
+	XORL  BX, BX
+	CMPB  stream+106(FP), $0x00
+	JE    cached127
+	MOVQ  block+72(FP), SI
+	TESTQ $0x0000003f, SI
+	JNZ   cached127
+	TESTQ $0x0000003f, AX
+	JNZ   cached127
+	INCQ  BX
+
+cached127:
+	MOVQ            ranges+88(FP), SI
+	MOVQ            order+96(FP), DI
+	VBROADCASTI32X4 (DI), Z2
 	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z3
-	MOVL            $0x00001001, SI
-	MOVL            $0x00000110, DI
+	MOVL            $0x00001001, DI
+	MOVL            $0x00000110, R8
 	CMPB            highFirst+105(FP), $0x00
-	CMOVLNE         DI, SI
-	VPBROADCASTW    SI, Z4
-	VMOVDQU32       (BX), Z8
-	VMOVDQU32       64(BX), Z9
-	VMOVUPS         128(BX), Z5
+	CMOVLNE         R8, DI
+	VPBROADCASTW    DI, Z4
+	VMOVDQU32       (SI), Z8
+	VMOVDQU32       64(SI), Z9
+	VMOVUPS         128(SI), Z5
 	VPMOVD2M        Z5, K1
 	VPADDD.BCST     word_1<>+0(SB), Z5, Z10
 	VPSUBD.BCST     word_1<>+0(SB), Z5, K1, Z10
@@ -1856,24 +1949,25 @@ TEXT ·Quantize4RangesAVX512(SB), $16-120
 	VPBROADCASTD    word_4b400000<>+0(SB), Z11
 	VPBROADCASTD    word_1<>+0(SB), Z12
 	VPBROADCASTD    word_2<>+0(SB), Z13
+	MOVQ            BX, (SP)
 	MOVQ            x_len+56(FP), BX
 	MOVQ            $0x00000000, ret+112(FP)
 	MOVQ            block+72(FP), DI
 	TESTQ           $0x0000003f, DI
-	JNZ             few111
+	JNZ             few128
 	CMPQ            DI, $0x00000200
-	JHI             few111
+	JHI             few128
 	SHLQ            $0x02, DI
 	CMPQ            BX, DI
-	JB              few111
+	JB              few128
 	VPBROADCASTD    word_7fffffff<>+0(SB), Z14
 	MOVQ            DX, R8
 	VBROADCASTSS    least+84(FP), Z0
 	MOVQ            block+72(FP), SI
 	CMPQ            SI, $0x40
-	JB              done113
+	JB              done130
 
-loop112:
+loop129:
 	VPANDD  (R8), Z14, Z1
 	VPANDD  64(R8), Z14, Z6
 	VPANDD  128(R8), Z14, Z17
@@ -1885,15 +1979,15 @@ loop112:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop112
+	JAE     loop129
 
-done113:
+done130:
 	VBROADCASTSS least+84(FP), Z1
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done115
+	JB           done132
 
-loop114:
+loop131:
 	VPANDD  (R8), Z14, Z6
 	VPANDD  64(R8), Z14, Z17
 	VPANDD  128(R8), Z14, Z18
@@ -1905,15 +1999,15 @@ loop114:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop114
+	JAE     loop131
 
-done115:
+done132:
 	VBROADCASTSS least+84(FP), Z6
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done117
+	JB           done134
 
-loop116:
+loop133:
 	VPANDD  (R8), Z14, Z17
 	VPANDD  64(R8), Z14, Z18
 	VPANDD  128(R8), Z14, Z19
@@ -1925,15 +2019,15 @@ loop116:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop116
+	JAE     loop133
 
-done117:
+done134:
 	VBROADCASTSS least+84(FP), Z17
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done119
+	JB           done136
 
-loop118:
+loop135:
 	VPANDD  (R8), Z14, Z18
 	VPANDD  64(R8), Z14, Z19
 	VPANDD  128(R8), Z14, Z20
@@ -1945,9 +2039,9 @@ loop118:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop118
+	JAE     loop135
 
-done119:
+done136:
 	VSHUFI32X4 $0x88, Z1, Z0, Z18
 	VSHUFI32X4 $0xdd, Z1, Z0, Z0
 	VPMAXUD    Z0, Z18, Z18
@@ -1965,17 +2059,17 @@ done119:
 	VPERMD     Z1, Z0, Z1
 	VMOVAPS    X1, X0
 
-again120:
+again137:
 	MOVQ         BX, SI
 	SUBQ         DI, SI
 	CMPQ         SI, DI
-	JB           last121
+	JB           last138
 	VBROADCASTSS least+84(FP), Z1
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done123
+	JB           done140
 
-loop122:
+loop139:
 	VPANDD  (R8), Z14, Z6
 	VPANDD  64(R8), Z14, Z15
 	VPANDD  128(R8), Z14, Z17
@@ -1987,15 +2081,15 @@ loop122:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop122
+	JAE     loop139
 
-done123:
+done140:
 	VBROADCASTSS least+84(FP), Z6
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done125
+	JB           done142
 
-loop124:
+loop141:
 	VPANDD  (R8), Z14, Z15
 	VPANDD  64(R8), Z14, Z17
 	VPANDD  128(R8), Z14, Z18
@@ -2007,15 +2101,15 @@ loop124:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop124
+	JAE     loop141
 
-done125:
+done142:
 	VBROADCASTSS least+84(FP), Z15
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done127
+	JB           done144
 
-loop126:
+loop143:
 	VPANDD  (R8), Z14, Z17
 	VPANDD  64(R8), Z14, Z18
 	VPANDD  128(R8), Z14, Z19
@@ -2027,15 +2121,15 @@ loop126:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop126
+	JAE     loop143
 
-done127:
+done144:
 	VBROADCASTSS least+84(FP), Z17
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done129
+	JB           done146
 
-loop128:
+loop145:
 	VPANDD  (R8), Z14, Z18
 	VPANDD  64(R8), Z14, Z19
 	VPANDD  128(R8), Z14, Z20
@@ -2047,9 +2141,9 @@ loop128:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop128
+	JAE     loop145
 
-done129:
+done146:
 	VSHUFI32X4 $0x88, Z6, Z1, Z18
 	VSHUFI32X4 $0xdd, Z6, Z1, Z1
 	VPMAXUD    Z1, Z18, Z18
@@ -2067,31 +2161,31 @@ done129:
 	VPERMD     Z6, Z1, Z6
 	VMOVAPS    X6, X15
 
-last121:
+last138:
 	VBROADCASTSS divisor+80(FP), X1
 	VDIVPS       X1, X0, X0
 	VPSUBD.BCST  word_21800000<>+0(SB), X0, X1
 	VPCMPUD.BCST $0x05, word_5e000000<>+0(SB), X1, K1
 	KMOVW        K1, SI
 	TESTL        SI, SI
-	JNZ          few111
+	JNZ          few128
 	VMOVUPS      X0, (CX)
 	VBROADCASTSS word_417fd70a<>+0(SB), Z1
 	VDIVPS       X0, X1, X1
-	VMOVUPS      X1, (SP)
+	VMOVUPS      X1, 8(SP)
 	XORL         SI, SI
 
-block130:
+block147:
 	MOVQ               block+72(FP), R9
 	VBROADCASTSS       (CX), Z0
-	VBROADCASTSS       (SP)(SI*4), Z1
+	VBROADCASTSS       8(SP)(SI*4), Z1
 	VMULPS             Z0, Z10, Z6
 	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VPERMPS            Z6, Z7, Z0
 	CMPQ               R9, $0x40
-	JB                 done132
+	JB                 done149
 
-loop131:
+loop148:
 	PREFETCHT0         16384(DX)
 	VMOVUPS            (DX), Z17
 	PREFETCHT0         16448(DX)
@@ -2143,26 +2237,30 @@ loop131:
 	VPERMD             Z21, Z3, Z21
 	VPMADDUBSW         Z4, Z21, Z21
 	VPMOVWB            Z21, Y21
+	CMPB               (SP), $0x00
+	JNE                past150
 	VMOVDQU64          Y21, (AX)
-	ADDQ               $0x00000100, DX
-	ADDQ               $0x00000020, AX
-	SUBQ               $0x40, R9
-	CMPQ               R9, $0x40
-	JAE                loop131
 
-done132:
+stored151:
+	ADDQ $0x00000100, DX
+	ADDQ $0x00000020, AX
+	SUBQ $0x40, R9
+	CMPQ R9, $0x40
+	JAE  loop148
+
+done149:
 	ADDQ    $0x00000004, CX
 	INCQ    SI
 	CMPQ    SI, $0x04
-	JB      block130
+	JB      block147
 	SUBQ    DI, BX
 	VMOVAPS X15, X0
 	CMPQ    BX, DI
-	JAE     again120
+	JAE     again137
 
-few111:
+few128:
 	TESTQ        BX, BX
-	JZ           finished134
+	JZ           finished153
 	MOVQ         DX, DI
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, BX
@@ -2178,9 +2276,9 @@ few111:
 	VPXORD       Z15, Z15, Z15
 	VBROADCASTSS least+84(FP), Z1
 	CMPQ         R8, $0x40
-	JB           done136
+	JB           done155
 
-loop135:
+loop154:
 	VPANDD  (R9), Z0, Z17
 	VPMAXUD Z17, Z1, Z1
 	VPANDD  64(R9), Z0, Z17
@@ -2192,30 +2290,30 @@ loop135:
 	ADDQ    $0x00000100, R9
 	SUBQ    $0x40, R8
 	CMPQ    R8, $0x40
-	JAE     loop135
+	JAE     loop154
 
-done136:
+done155:
 	CMPQ R8, $0x10
-	JB   done138
+	JB   done157
 
-loop137:
+loop156:
 	VPANDD  (R9), Z0, Z17
 	VPMAXUD Z17, Z1, Z1
 	ADDQ    $0x00000040, R9
 	SUBQ    $0x10, R8
 	CMPQ    R8, $0x10
-	JAE     loop137
+	JAE     loop156
 
-done138:
+done157:
 	TESTQ    R8, R8
-	JZ       done139
+	JZ       done158
 	MOVQ     $-1, R10
 	BZHIQ    R8, R10, R10
 	KMOVW    R10, K1
 	VPANDD.Z (R9), Z0, K1, Z0
 	VPMAXUD  Z0, Z1, Z1
 
-done139:
+done158:
 	VPMAXUD       Z6, Z1, Z1
 	VPMAXUD       Z15, Z14, Z14
 	VPMAXUD       Z14, Z1, Z1
@@ -2231,10 +2329,10 @@ done139:
 	VPMAXUD       Z0, Z1, Z1
 	VMOVAPS       X1, X0
 
-block133:
+block152:
 	XORL         R8, R8
 	TESTQ        BX, BX
-	JZ           last140
+	JZ           last159
 	MOVQ         block+72(FP), R8
 	CMPQ         R8, BX
 	CMOVQGT      BX, R8
@@ -2249,9 +2347,9 @@ block133:
 	VPXORD       Z16, Z16, Z16
 	VBROADCASTSS least+84(FP), Z6
 	CMPQ         R9, $0x40
-	JB           done142
+	JB           done161
 
-loop141:
+loop160:
 	VPANDD  (R10), Z1, Z17
 	VPMAXUD Z17, Z6, Z6
 	VPANDD  64(R10), Z1, Z17
@@ -2263,30 +2361,30 @@ loop141:
 	ADDQ    $0x00000100, R10
 	SUBQ    $0x40, R9
 	CMPQ    R9, $0x40
-	JAE     loop141
+	JAE     loop160
 
-done142:
+done161:
 	CMPQ R9, $0x10
-	JB   done144
+	JB   done163
 
-loop143:
+loop162:
 	VPANDD  (R10), Z1, Z17
 	VPMAXUD Z17, Z6, Z6
 	ADDQ    $0x00000040, R10
 	SUBQ    $0x10, R9
 	CMPQ    R9, $0x10
-	JAE     loop143
+	JAE     loop162
 
-done144:
+done163:
 	TESTQ    R9, R9
-	JZ       done145
+	JZ       done164
 	MOVQ     $-1, R11
 	BZHIQ    R9, R11, R11
 	KMOVW    R11, K1
 	VPANDD.Z (R10), Z1, K1, Z1
 	VPMAXUD  Z1, Z6, Z6
 
-done145:
+done164:
 	VPMAXUD       Z14, Z6, Z6
 	VPMAXUD       Z16, Z15, Z15
 	VPMAXUD       Z15, Z6, Z6
@@ -2302,14 +2400,14 @@ done145:
 	VPMAXUD       Z1, Z6, Z6
 	VMOVAPS       X6, X16
 
-last140:
+last159:
 	VMOVD X0, R9
 	CMPL  R9, $0x7f800000
-	JB    finite146
+	JB    finite165
 	INCQ  ret+112(FP)
 	MOVL  $0x7fc00000, R9
 
-zero147:
+zero166:
 	MOVL         R9, (CX)
 	MOVBLZX      zero+104(FP), R9
 	MOVL         R9, R10
@@ -2320,38 +2418,38 @@ zero147:
 	SHRQ         $0x01, SI
 	VPBROADCASTB R9, Z0
 	CMPQ         SI, $0x40
-	JB           done151
+	JB           done170
 
-loop150:
+loop169:
 	VMOVDQU64 Z0, (AX)
 	ADDQ      $0x00000040, AX
 	SUBQ      $0x40, SI
 	CMPQ      SI, $0x40
-	JAE       loop150
+	JAE       loop169
 
-done151:
+done170:
 	MOVQ     $-1, R9
 	BZHIQ    SI, R9, R9
 	KMOVQ    R9, K1
 	VMOVDQU8 Z0, K1, (AX)
 	ADDQ     SI, AX
-	JMP      done149
+	JMP      done168
 
-finite146:
+finite165:
 	VDIVSS  divisor+80(FP), X0, X1
 	VMOVD   X1, R9
 	TESTL   R9, R9
-	JZ      zero147
+	JZ      zero166
 	CMPL    R9, $0x7f800000
-	JB      divided148
+	JB      divided167
 	VMOVAPS X0, X1
 
-divided148:
+divided167:
 	VMOVSS             X1, (CX)
 	VBROADCASTSS       X1, Z0
 	VMOVD              X0, R9
 	CMPL               R9, $0x21800000
-	JB                 small152
+	JB                 small171
 	VMOVSS             word_417fd70a<>+0(SB), X1
 	VDIVSS             X0, X1, X1
 	VBROADCASTSS       X1, Z1
@@ -2359,9 +2457,9 @@ divided148:
 	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VPERMPS            Z6, Z7, Z0
 	CMPQ               SI, $0x40
-	JB                 done155
+	JB                 done174
 
-loop154:
+loop173:
 	PREFETCHT0         16384(DX)
 	VMOVUPS            (DX), Z14
 	PREFETCHT0         16448(DX)
@@ -2413,16 +2511,20 @@ loop154:
 	VPERMD             Z19, Z3, Z19
 	VPMADDUBSW         Z4, Z19, Z19
 	VPMOVWB            Z19, Y19
+	CMPB               (SP), $0x00
+	JNE                past175
 	VMOVDQU64          Y19, (AX)
-	ADDQ               $0x00000100, DX
-	ADDQ               $0x00000020, AX
-	SUBQ               $0x40, SI
-	CMPQ               SI, $0x40
-	JAE                loop154
 
-done155:
+stored176:
+	ADDQ $0x00000100, DX
+	ADDQ $0x00000020, AX
+	SUBQ $0x40, SI
+	CMPQ SI, $0x40
+	JAE  loop173
+
+done174:
 	TESTQ              SI, SI
-	JZ                 none156
+	JZ                 none177
 	MOVQ               $-1, R9
 	BZHIQ              SI, R9, R9
 	KMOVW              R9, K1
@@ -2488,40 +2590,53 @@ done155:
 	VMOVDQU8           Z19, K1, (AX)
 	ADDQ               R9, AX
 	TESTL              $0x00000001, SI
-	JZ                 even157
+	JZ                 even178
 	MOVBLZX            -1(AX), R9
 	MOVBLZX            zero+104(FP), R10
 	CMPB               highFirst+105(FP), $0x00
-	JE                 low158
+	JE                 low179
 	ANDL               $0x000000f0, R9
-	JMP                stored159
+	JMP                stored180
 
-low158:
+low179:
 	ANDL $0x0000000f, R9
 	SHLL $0x04, R10
 
-stored159:
+stored180:
 	ORL  R10, R9
 	MOVB R9, -1(AX)
 
-even157:
+even178:
 	LEAQ (DX)(SI*4), DX
 	XORQ SI, SI
 
-none156:
-done153:
-done149:
+none177:
+done172:
+done168:
 	ADDQ    $0x00000004, CX
 	VMOVAPS X16, X0
 	MOVQ    R8, SI
 	TESTQ   SI, SI
-	JNZ     block133
+	JNZ     block152
 
-finished134:
+finished153:
+	CMPQ (SP), $0x00
+	JEQ  unfenced181
+	SFENCE
+
+unfenced181:
 	VZEROUPPER
 	RET
 
-small152:
+past150:
+	VMOVNTDQ Y21, (AX)
+	JMP      stored151
+
+past175:
+	VMOVNTDQ Y19, (AX)
+	JMP      stored176
+
+small171:
 	VMULPS.BCST        word_6c000000<>+0(SB), Z0, Z0
 	VMOVSS             word_417fd70a<>+0(SB), X1
 	VDIVSS             X0, X1, X1
@@ -2530,9 +2645,9 @@ small152:
 	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VPERMPS            Z6, Z7, Z0
 	CMPQ               SI, $0x40
-	JB                 done161
+	JB                 done183
 
-loop160:
+loop182:
 	PREFETCHT0         16384(DX)
 	VMOVUPS            (DX), Z14
 	VMULPS.BCST        word_6c000000<>+0(SB), Z14, Z14
@@ -2588,16 +2703,20 @@ loop160:
 	VPERMD             Z19, Z3, Z19
 	VPMADDUBSW         Z4, Z19, Z19
 	VPMOVWB            Z19, Y19
+	CMPB               (SP), $0x00
+	JNE                past184
 	VMOVDQU64          Y19, (AX)
-	ADDQ               $0x00000100, DX
-	ADDQ               $0x00000020, AX
-	SUBQ               $0x40, SI
-	CMPQ               SI, $0x40
-	JAE                loop160
 
-done161:
+stored185:
+	ADDQ $0x00000100, DX
+	ADDQ $0x00000020, AX
+	SUBQ $0x40, SI
+	CMPQ SI, $0x40
+	JAE  loop182
+
+done183:
 	TESTQ              SI, SI
-	JZ                 none162
+	JZ                 none186
 	MOVQ               $-1, R9
 	BZHIQ              SI, R9, R9
 	KMOVW              R9, K1
@@ -2667,28 +2786,32 @@ done161:
 	VMOVDQU8           Z19, K1, (AX)
 	ADDQ               R9, AX
 	TESTL              $0x00000001, SI
-	JZ                 even163
+	JZ                 even187
 	MOVBLZX            -1(AX), R9
 	MOVBLZX            zero+104(FP), R10
 	CMPB               highFirst+105(FP), $0x00
-	JE                 low164
+	JE                 low188
 	ANDL               $0x000000f0, R9
-	JMP                stored165
+	JMP                stored189
 
-low164:
+low188:
 	ANDL $0x0000000f, R9
 	SHLL $0x04, R10
 
-stored165:
+stored189:
 	ORL  R10, R9
 	MOVB R9, -1(AX)
 
-even163:
+even187:
 	LEAQ (DX)(SI*4), DX
 	XORQ SI, SI
 
-none162:
-	JMP done153
+none186:
+	JMP done172
+
+past184:
+	VMOVNTDQ Y19, (AX)
+	JMP      stored185
 
 DATA second_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_f<>+0(SB)/4, $0x00000001
 DATA second_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_f<>+4(SB)/4, $0x00000002

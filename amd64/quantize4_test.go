@@ -44,15 +44,9 @@ func (q quantizer4) books() []*codebook.Codebook {
 	return slices.DeleteFunc(slices.Clone(books4), func(book *codebook.Codebook) bool { return !q.takes(book) })
 }
 
-func (q quantizer4) takes(book *codebook.Codebook) bool {
-	switch q.name {
-	case "avx512-cells":
-		return book.NibbleCells() != nil
-	case "avx512-ranges":
-		return book.NibbleRanges() != nil
-	}
-	return true
-}
+func anyBook(*codebook.Codebook) bool         { return true }
+func withCells(book *codebook.Codebook) bool  { return book.NibbleCells() != nil }
+func withRanges(book *codebook.Codebook) bool { return book.NibbleRanges() != nil }
 
 func (q quantizer4) formats(block int, f func(reference.Format)) {
 	for _, book := range q.books() {
@@ -65,16 +59,19 @@ func (q quantizer4) formats(block int, f func(reference.Format)) {
 type quantizer4 struct {
 	name       string
 	needs      cpufeature.Set
-	quantize   func(codes []uint8, scales, x []float32, block int, divisor, least float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool) int
+	quantize   func(codes []uint8, scales, x []float32, f reference.Format) int
+	takes      func(*codebook.Codebook) bool
 	dequantize func(dst []float32, codes []uint8, scales []float32, block int, table *[256]float32, highFirst bool)
 }
 
 var quantizers4 = []quantizer4{
-	{"avx2", avx2, amd64.Quantize4AVX2, amd64.Dequantize4AVX2},
-	{"avx512", cpufeature.AVX512, amd64.Quantize4AVX512, dequantize4AVX512(false)},
-	{"avx512-stream", cpufeature.AVX512, amd64.Quantize4AVX512, dequantize4AVX512(true)},
-	{"avx512-cells", cpufeature.AVX512, nil, dequantize4AVX512(false)},
-	{"avx512-ranges", cpufeature.AVX512, nil, dequantize4AVX512(false)},
+	{"avx2", avx2, inAVX2, anyBook, amd64.Dequantize4AVX2},
+	{"avx512", cpufeature.AVX512, bisect(false), anyBook, dequantize4AVX512(false)},
+	{"avx512-stream", cpufeature.AVX512, bisect(true), anyBook, dequantize4AVX512(true)},
+	{"avx512-cells", cpufeature.AVX512, inCells(false), withCells, dequantize4AVX512(false)},
+	{"avx512-cells-stream", cpufeature.AVX512, inCells(true), withCells, dequantize4AVX512(true)},
+	{"avx512-ranges", cpufeature.AVX512, inRanges(false), withRanges, dequantize4AVX512(false)},
+	{"avx512-ranges-stream", cpufeature.AVX512, inRanges(true), withRanges, dequantize4AVX512(true)},
 }
 
 func dequantize4AVX512(stream bool) func(dst []float32, codes []uint8, scales []float32, block int, table *[256]float32, highFirst bool) {
@@ -92,15 +89,30 @@ func eachQuantizer4(t *testing.T, test func(t *testing.T, q quantizer4)) {
 	}
 }
 
-func (q quantizer4) run(codes []uint8, scales, x []float32, f reference.Format) int {
+func inAVX2(codes []uint8, scales, x []float32, f reference.Format) int {
 	book := f.Codebook
-	switch q.name {
-	case "avx512-ranges":
-		return amd64.Quantize4RangesAVX512(codes, scales, x, f.Block, divisor(f), 0, book.NibbleRanges(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
-	case "avx512-cells":
-		return amd64.Quantize4CellsAVX512(codes, scales, x, f.Block, divisor(f), 0, book.NibbleCells(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
+	return amd64.Quantize4AVX2(codes, scales, x, f.Block, divisor(f), 0, book.Thresholds(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
+}
+
+func bisect(stream bool) func(codes []uint8, scales, x []float32, f reference.Format) int {
+	return func(codes []uint8, scales, x []float32, f reference.Format) int {
+		book := f.Codebook
+		return amd64.Quantize4AVX512(codes, scales, x, f.Block, divisor(f), 0, book.Thresholds(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst, stream)
 	}
-	return q.quantize(codes, scales, x, f.Block, divisor(f), 0, book.Thresholds(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
+}
+
+func inCells(stream bool) func(codes []uint8, scales, x []float32, f reference.Format) int {
+	return func(codes []uint8, scales, x []float32, f reference.Format) int {
+		book := f.Codebook
+		return amd64.Quantize4CellsAVX512(codes, scales, x, f.Block, divisor(f), 0, book.NibbleCells(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst, stream)
+	}
+}
+
+func inRanges(stream bool) func(codes []uint8, scales, x []float32, f reference.Format) int {
+	return func(codes []uint8, scales, x []float32, f reference.Format) int {
+		book := f.Codebook
+		return amd64.Quantize4RangesAVX512(codes, scales, x, f.Block, divisor(f), 0, book.NibbleRanges(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst, stream)
+	}
 }
 
 func TestQuantize4(t *testing.T) {
@@ -113,7 +125,7 @@ func TestQuantize4(t *testing.T) {
 					place := rng.IntN(places)
 					x, codes, scales := placed(values, n, place, 4), placed(codes, f.CodeBytes(n), (place+5)%places, 1), placed(scales, f.Scales(n), (place+9)%places, 4)
 					hardBlocks(rng, x, f)
-					checkQuantize(t, f, codes, scales, x, func() int { return q.run(codes, scales, x, f) })
+					checkQuantize(t, f, codes, scales, x, func() int { return q.quantize(codes, scales, x, f) })
 				}
 				codes.Check()
 				scales.Check()
@@ -131,7 +143,7 @@ func TestQuantize4RandomBlocks(t *testing.T) {
 			q.formats(32<<(trial%3), func(f reference.Format) {
 				scales := make([]float32, f.Scales(len(x)))
 				hardBlocks(rng, x, f)
-				checkQuantize(t, f, codes, scales, x, func() int { return q.run(codes, scales, x, f) })
+				checkQuantize(t, f, codes, scales, x, func() int { return q.quantize(codes, scales, x, f) })
 			})
 		}
 	})
@@ -142,7 +154,7 @@ func TestQuantize4EveryPattern(t *testing.T) {
 		codes, scales := make([]uint8, patternBlock/2), make([]float32, 1)
 		for _, book := range q.books() {
 			f := reference.Format{Codebook: book, Block: patternBlock}
-			everyPattern(t, book, codes, func(x []float32) { q.run(codes, scales, x, f) }, func(i int) uint8 { return f.Get(codes, i) })
+			everyPattern(t, book, codes, func(x []float32) { q.quantize(codes, scales, x, f) }, func(i int) uint8 { return f.Get(codes, i) })
 		}
 	})
 }
@@ -152,7 +164,7 @@ func TestQuantize4ThresholdsAtManyScales(t *testing.T) {
 		codes, scales := make([]uint8, 1<<10), make([]float32, 1)
 		for _, book := range q.books() {
 			f := reference.Format{Codebook: book, Block: 1 << 20}
-			thresholdsAtManyScales(t, book, func(x []float32) { q.run(codes[:f.CodeBytes(len(x))], scales, x, f) },
+			thresholdsAtManyScales(t, book, func(x []float32) { q.quantize(codes[:f.CodeBytes(len(x))], scales, x, f) },
 				func(i int) uint8 { return f.Get(codes, i) })
 		}
 	})
@@ -199,7 +211,7 @@ func TestScalesThatRoundToZero(t *testing.T) {
 			x := make([]float32, 70)
 			x[3], x[66] = math.Float32frombits(bits), -math.Float32frombits(bits)
 			codes, scales := make([]uint8, 35), make([]float32, 2)
-			checkQuantize(t, f, codes, scales, x, func() int { return q.run(codes, scales, x, f) })
+			checkQuantize(t, f, codes, scales, x, func() int { return q.quantize(codes, scales, x, f) })
 		}
 	})
 }
@@ -212,7 +224,7 @@ func BenchmarkQuantize4(b *testing.B) {
 				for _, order := range []codebook.Nibble{codebook.LowFirst, codebook.HighFirst} {
 					f := reference.Format{Codebook: book, Block: 64, Nibble: order}
 					n.run(b, "quantize/"+q.name+"/"+book.Name()+"/"+order.String(), func(lo, hi int) {
-						q.run(codes[lo/2:hi/2], scales[:(hi-lo)/f.Block], x[lo:hi], f)
+						q.quantize(codes[lo/2:hi/2], scales[:(hi-lo)/f.Block], x[lo:hi], f)
 					})
 				}
 			}

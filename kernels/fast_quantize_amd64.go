@@ -125,7 +125,8 @@ func quantize4AVX2(codes []uint8, scales, x []float32, f Format) (poisoned int) 
 		return reference.Quantize(codes, scales, x, f)
 	}
 	return quantizeCall(func(codes []uint8, scales, x []float32, f Format, least float32) int {
-		return quantize4(amd64.Quantize4AVX2, f.Codebook.Thresholds(), codes, scales, x, f, least)
+		book := f.Codebook
+		return amd64.Quantize4AVX2(codes, scales, x, f.Block, f.ScaleDivisor(), least, book.Thresholds(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
 	}).run(amd64.AbsmaxAVX2, codes, scales, x, f)
 }
 
@@ -164,12 +165,12 @@ func nibblesAVX512(codes []uint8, scales, x []float32, f Format, least float32) 
 	return quantize4(amd64.Quantize4AVX512, f.Codebook.Thresholds(), codes, scales, x, f, least)
 }
 
-// nibbleQuantize is the signature of quantisers to 4 bits that search in a T.
-type nibbleQuantize[T any] func(codes []uint8, scales, x []float32, block int, divisor, least float32, search *T, order *[256]uint8, zero uint8, highFirst bool) int
+// nibbleQuantize is the signature of AVX-512's quantisers to 4 bits, which search in a T.
+type nibbleQuantize[T any] func(codes []uint8, scales, x []float32, block int, divisor, least float32, search *T, order *[256]uint8, zero uint8, highFirst, stream bool) int
 
 func quantize4[T any](quantize nibbleQuantize[T], search *T, codes []uint8, scales, x []float32, f Format, least float32) int {
 	book := f.Codebook
-	return quantize(codes, scales, x, f.Block, f.ScaleDivisor(), least, search, book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
+	return quantize(codes, scales, x, f.Block, f.ScaleDivisor(), least, search, book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst, streams(len(x)))
 }
 
 func dequantize4AVX2(dst []float32, codes []uint8, scales []float32, f Format) {

@@ -106,7 +106,7 @@ func (g *generator) loadFirst64(x, n gp, adjust func(vec)) (z [4]vec) {
 	return z
 }
 
-// store64 stores 64 codes, past the caches where streamed is not 0.
+// store64 stores the codes of 64 numbers, past the caches where streamed is not 0.
 func (g *generator) store64(y vec, codes gp, streamed mem, beside *[]func()) {
 	if streamed.Base == nil {
 		g.VMOVDQU64(y, at(codes, 0))
