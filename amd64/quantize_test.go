@@ -60,6 +60,12 @@ func dynamic(book *codebook.Codebook, quantize func(codes []uint8, scales, x []f
 var quantizers = slices.Concat(
 	[]quantizer{{"avx2", avx2, books8, func(codes []uint8, scales, x []float32, f reference.Format) int {
 		return amd64.QuantizeAVX2(codes, scales, x, f.Block, divisor(f), 0, f.Codebook.Cells())
+	}}, {"avx2-dynamic", avx2, []*codebook.Codebook{codebook.Dynamic8()}, func(codes []uint8, scales, x []float32, f reference.Format) int {
+		return amd64.QuantizeDynamic8AVX2(codes, scales, x, f.Block, divisor(f), 0, f.Codebook.Thresholds())
+	}}, {"avx2-dynamic", avx2, []*codebook.Codebook{codebook.Dynamic8Unsigned()}, func(codes []uint8, scales, x []float32, f reference.Format) int {
+		return amd64.QuantizeDynamic8UnsignedAVX2(codes, scales, x, f.Block, divisor(f), 0, f.Codebook.Thresholds())
+	}}, {"avx2-line", avx2, []*codebook.Codebook{codebook.Linear8(), even}, func(codes []uint8, scales, x []float32, f reference.Format) int {
+		return amd64.QuantizeLineAVX2(codes, scales, x, f.Block, divisor(f), 0, f.Codebook.Line(), f.Codebook.Thresholds())
 	}}, {"avx512-cells", cpufeature.AVX512, slices.Concat(books8, []*codebook.Codebook{own}), func(codes []uint8, scales, x []float32, f reference.Format) int {
 		return amd64.QuantizeCellsAVX512(codes, scales, x, f.Block, divisor(f), 0, f.Codebook.Cells(), false)
 	}}, {"avx512-cells-stream", cpufeature.AVX512, books8, func(codes []uint8, scales, x []float32, f reference.Format) int {

@@ -7,7 +7,6 @@ import (
 	"unsafe"
 
 	"github.com/lowbit-go/lowbit/amd64"
-	"github.com/lowbit-go/lowbit/codebook"
 	"github.com/lowbit-go/lowbit/internal/race"
 	"github.com/lowbit-go/lowbit/kernels/reference"
 )
@@ -44,21 +43,11 @@ var adamWAVX512 = adamWParts{
 }
 
 // adamWAVX512VBMI takes 8-bit codes too.
-var adamWAVX512VBMI = adamWAVX512.with8bit(dequantizeAVX512, quantize8AVX512)
+var adamWAVX512VBMI = adamWAVX512.with8bit(dequantizeAVX512, quantizeAVX512)
 
 func (p adamWParts) with8bit(dequantize DequantizeFunc, quantize QuantizeFunc) adamWParts {
 	p.dequantize8, p.quantize8 = dequantize, quantize
 	return p
-}
-
-func quantize8AVX512(codes []uint8, scales, x []float32, f Format) (poisoned int) {
-	switch f.Codebook {
-	case codebook.Dynamic8():
-		return dynamicQuantize(amd64.QuantizeDynamic8AVX512).run(codes, scales, x, f)
-	case codebook.Dynamic8Unsigned():
-		return dynamicQuantize(amd64.QuantizeDynamic8UnsignedAVX512).run(codes, scales, x, f)
-	}
-	return quantizeAVX512(codes, scales, x, f)
 }
 
 // takes tells whether the step's numbers are such as its assembly is for: a reciprocal is

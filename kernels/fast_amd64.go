@@ -3,13 +3,12 @@
 package kernels
 
 import (
-	"github.com/lowbit-go/lowbit/amd64"
 	"github.com/lowbit-go/lowbit/internal/cpufeature"
 )
 
 var fast = implementations{
-	quantizeDynamic8:         avx512[QuantizeFunc]("avx512", 0, dynamicQuantize(amd64.QuantizeDynamic8AVX512).run, avx2[QuantizeFunc](quantizeAVX2)),
-	quantizeDynamic8Unsigned: avx512[QuantizeFunc]("avx512", 0, dynamicQuantize(amd64.QuantizeDynamic8UnsignedAVX512).run, avx2[QuantizeFunc](quantizeAVX2)),
+	quantizeDynamic8:         avx512[QuantizeFunc]("avx512", 0, quantizeAVX512, avx2[QuantizeFunc](quantizeAVX2)),
+	quantizeDynamic8Unsigned: avx512[QuantizeFunc]("avx512", 0, quantizeAVX512, avx2[QuantizeFunc](quantizeAVX2)),
 	quantize8:                avx512[QuantizeFunc]("avx512", 0, quantizeAVX512, avx2[QuantizeFunc](quantizeAVX2)),
 	quantize4:                avx512[QuantizeFunc]("avx512", 0, quantize4AVX512, avx2[QuantizeFunc](quantize4AVX2)),
 	dequantize8:              avx512[DequantizeFunc]("avx512vbmi", cpufeature.VBMI, dequantizeAVX512, avx2[DequantizeFunc](dequantizeAVX2)),

@@ -100,7 +100,7 @@ var (
 	muonAVX2   = &muonKit{widenAVX2, stochasticAVX2, amd64.JoinAVX2, amd64.SplitAVX2, dequantizeAVX2, quantizeAVX2}
 	muonAVX512 = &muonKit{widenAVX512, stochasticAVX512, amd64.JoinAVX512, amd64.SplitAVX512, nil, nil}
 
-	muonCodesAVX512 = &muonKit{widenAVX512, stochasticAVX512, amd64.JoinAVX512, amd64.SplitAVX512, dequantizeAVX512, quantize8AVX512}
+	muonCodesAVX512 = &muonKit{widenAVX512, stochasticAVX512, amd64.JoinAVX512, amd64.SplitAVX512, dequantizeAVX512, quantizeAVX512}
 )
 
 // The signatures of the kernels.

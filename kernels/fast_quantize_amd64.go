@@ -64,48 +64,70 @@ func (dequantize dequantizeCall) run(dst []float32, codes []uint8, scales []floa
 	}
 }
 
-// quantizeAVX2 searches in cells, which all tables have but those whose codes do not
-// increase with their values or whose thresholds are too close.
+// quantizeAVX2 finds codes by arithmetic where a table is a dynamic map or its thresholds lie
+// on a line, and else in cells, which all tables have but those whose codes do not increase
+// with their values or whose thresholds are too close.
 func quantizeAVX2(codes []uint8, scales, x []float32, f Format) (poisoned int) {
-	if f.Codebook.Cells() == nil {
+	quantize := quantizeCall(cellsAVX2)
+	switch book := f.Codebook; {
+	case book == codebook.Dynamic8():
+		quantize = dynamic8AVX2
+	case book == codebook.Dynamic8Unsigned():
+		quantize = dynamic8UnsignedAVX2
+	case book.Line() != nil:
+		quantize = lineAVX2
+	case book.Cells() == nil:
 		return reference.Quantize(codes, scales, x, f)
 	}
-	return quantizeCall(cellsAVX2).run(amd64.AbsmaxAVX2, codes, scales, x, f)
+	return quantize.run(amd64.AbsmaxAVX2, codes, scales, x, f)
+}
+
+func dynamic8AVX2(codes []uint8, scales, x []float32, f Format, least float32) int {
+	return amd64.QuantizeDynamic8AVX2(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Thresholds())
+}
+
+func dynamic8UnsignedAVX2(codes []uint8, scales, x []float32, f Format, least float32) int {
+	return amd64.QuantizeDynamic8UnsignedAVX2(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Thresholds())
+}
+
+func lineAVX2(codes []uint8, scales, x []float32, f Format, least float32) int {
+	return amd64.QuantizeLineAVX2(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Line(), f.Codebook.Thresholds())
 }
 
 func cellsAVX2(codes []uint8, scales, x []float32, f Format, least float32) int {
 	return amd64.QuantizeAVX2(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Cells())
 }
 
-// quantizeAVX512 goes by a line where a table's thresholds lie on one, and else searches in
-// cells as quantizeAVX2 does.
+// quantizeAVX512 finds codes as quantizeAVX2 does.
 func quantizeAVX512(codes []uint8, scales, x []float32, f Format) (poisoned int) {
 	quantize := quantizeCall(cellsAVX512)
-	if f.Codebook.Line() != nil {
+	switch book := f.Codebook; {
+	case book == codebook.Dynamic8():
+		quantize = dynamic8AVX512
+	case book == codebook.Dynamic8Unsigned():
+		quantize = dynamic8UnsignedAVX512
+	case book.Line() != nil:
 		quantize = lineAVX512
-	} else if f.Codebook.Cells() == nil {
+	case book.Cells() == nil:
 		return reference.Quantize(codes, scales, x, f)
 	}
 	return quantize.run(amd64.AbsmaxAVX512, codes, scales, x, f)
 }
 
-func cellsAVX512(codes []uint8, scales, x []float32, f Format, least float32) int {
-	return amd64.QuantizeCellsAVX512(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Cells(), streams(len(x)))
+func dynamic8AVX512(codes []uint8, scales, x []float32, f Format, least float32) int {
+	return amd64.QuantizeDynamic8AVX512(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Thresholds(), streams(len(x)))
+}
+
+func dynamic8UnsignedAVX512(codes []uint8, scales, x []float32, f Format, least float32) int {
+	return amd64.QuantizeDynamic8UnsignedAVX512(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Thresholds(), streams(len(x)))
 }
 
 func lineAVX512(codes []uint8, scales, x []float32, f Format, least float32) int {
 	return amd64.QuantizeLineAVX512(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Line(), f.Codebook.Thresholds(), streams(len(x)))
 }
 
-// dynamicQuantize is the signature of the quantisers of the dynamic maps.
-type dynamicQuantize func(codes []uint8, scales, x []float32, block int, divisor, least float32, thresholds *[255]float32, stream bool) int
-
-func (quantize dynamicQuantize) run(codes []uint8, scales, x []float32, f Format) (poisoned int) {
-	return quantizeCall(quantize.call).run(amd64.AbsmaxAVX512, codes, scales, x, f)
-}
-
-func (quantize dynamicQuantize) call(codes []uint8, scales, x []float32, f Format, least float32) int {
-	return quantize(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Thresholds(), streams(len(x)))
+func cellsAVX512(codes []uint8, scales, x []float32, f Format, least float32) int {
+	return amd64.QuantizeCellsAVX512(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Cells(), streams(len(x)))
 }
 
 func dequantizeAVX2(dst []float32, codes []uint8, scales []float32, f Format) {

@@ -30,6 +30,7 @@ var files = []struct {
 	{"factored_avx2", factoredAVX2},
 	{"factored_avx512", factoredAVX512},
 	{"quantize_avx2", quantizeAVX2},
+	{"quantize_decades_avx2", quantizeDecadesAVX2},
 	{"quantize_avx512", quantizeAVX512},
 	{"dequantize_avx2", dequantizeAVX2},
 	{"dequantize_avx512", dequantizeAVX512},

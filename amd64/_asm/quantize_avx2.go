@@ -188,19 +188,55 @@ takes about 100 µs.
 	codes, scales, x := g.pointer("codes"), g.pointer("scales"), g.pointer("x")
 	e := g.encoder(g.pointer("cells"), g.AllocLocal(2*groupBytes))
 	e.ahead = prefetched
-	poisoned := g.result()
-	g.MOVQ(operand.U32(0), poisoned)
-	g.blocks(g.length("x"), func(length gp) {
-		values, left := g.GP64(), g.GP64()
-		g.MOVQ(x, values)
-		g.MOVQ(length, left)
-		largest := g.absmax(values, left, g.resolve(g.Param("least")))
-		e.encodeBlock(codes, x, length, scales, largest, g.resolve(g.Param("divisor")), g.resolve(g.Param("cells").Base()), func() {
-			g.INCQ(poisoned)
-		})
-		g.advance(scales, 4)
+	g.quantizeBlocks(x, scales, e.scale, func(length gp) { e.encode(codes, x, length) }, func(length gp) {
+		e.zeros(codes, x, length, g.resolve(g.Param("cells").Base()))
 	})
 	g.end()
+}
+
+// quantizeBlocks stores the scales of the blocks of the argument x, returns the number of
+// those that are not finite and runs encode or, for a block that is zero or not finite,
+// zeros, both of which move x. The largest magnitude of a block is sought before the one
+// in front of it is coded.
+func (g *generator) quantizeBlocks(x, scales gp, scale vec, encode, zeros func(length gp)) {
+	poisoned, n := g.result(), g.length("x")
+	g.MOVQ(operand.U32(0), poisoned)
+	ahead, nextLength := g.AllocLocal(8), g.AllocLocal(8) // what is sought next
+	largest := g.AllocLocal(8)
+	again, finished, last := g.label("block"), g.label("finished"), operand.LabelRef(g.label("last"))
+	seek := func(from gp) {
+		left := g.GP64()
+		g.MOVQ(g.resolve(g.Param("block")), left)
+		g.CMPQ(left, n)
+		g.CMOVQGT(n, left)
+		g.SUBQ(left, n)
+		g.MOVQ(left, nextLength)
+		g.VMOVSS(g.absmax(from, left, g.resolve(g.Param("least"))), largest)
+	}
+	g.TESTQ(n, n)
+	g.JZ(operand.LabelRef(finished))
+	from := g.GP64()
+	g.MOVQ(x, from)
+	seek(from)
+	g.MOVQ(from, ahead)
+
+	g.Label(again)
+	length, found := g.GP64(), g.XMM()
+	g.MOVQ(nextLength, length)
+	g.MOVQ(operand.U32(0), nextLength)
+	g.VMOVSS(largest, found)
+	g.TESTQ(n, n)
+	g.JZ(last)
+	g.MOVQ(ahead, from)
+	seek(from)
+	g.MOVQ(from, ahead)
+	g.Label(string(last))
+	g.scaleBlock(found, scale, scales, g.resolve(g.Param("divisor")), func() { g.INCQ(poisoned) },
+		func() { encode(length) }, func() { zeros(length) })
+	g.advance(scales, 4)
+	g.CMPQ(nextLength, operand.Imm(0))
+	g.JNE(operand.LabelRef(again))
+	g.Label(finished)
 }
 
 // encodeBlock codes n numbers whose largest magnitude is known, stores their scale, and
@@ -209,12 +245,17 @@ func (e encoder) encodeBlock(codes, x, n, scales gp, largest vec, divisor, cells
 	e.g.scaleBlock(largest, e.scale, scales, divisor, poisoned, func() {
 		e.encode(codes, x, n)
 	}, func() {
-		zero := e.g.GP64()
-		e.g.MOVQ(cells, zero)
-		e.g.MOVL(at(zero, 4*cellZero), zero.As32())
-		e.g.LEAQ(mem{Base: x, Index: n, Scale: 4}, x)
-		e.g.fill(codes, n, zero)
+		e.zeros(codes, x, n, cells)
 	})
+}
+
+// zeros sets n codes to that of zero, and moves codes and x.
+func (e encoder) zeros(codes, x, n gp, cells mem) {
+	zero := e.g.GP64()
+	e.g.MOVQ(cells, zero)
+	e.g.MOVL(at(zero, 4*cellZero), zero.As32())
+	e.g.LEAQ(mem{Base: x, Index: n, Scale: 4}, x)
+	e.g.fill(codes, n, zero)
 }
 
 // scaleBlock stores the scale of a block whose largest magnitude is known, and leaves it

@@ -177,16 +177,6 @@ func (e decadeEncoder512) compare(x, t vec) {
 	e.g.Label(none)
 }
 
-// firstThreshold is the index of code 0's lower threshold, less what is above the code in
-// a fixed-point number.
-func (e decadeEncoder512) firstThreshold() int {
-	above := int(math.Float32bits(magicDecades) >> e.fraction)
-	if e.signed {
-		return 126 - above
-	}
-	return -1 - above
-}
-
 // signs makes codes of magnitudes' codes and the signs of x; it spoils them.
 func (e decadeEncoder512) signs(x [4]vec, y vec) vec {
 	a, b, codes, negative := e.g.ZMM(), e.g.ZMM(), e.g.ZMM(), e.g.K()
