@@ -108,7 +108,14 @@ var stochastics = []struct {
 	function func(dst []uint16, src []float32, seed, step, first uint64)
 }{
 	{"avx2", avx2, amd64.StochasticAVX2},
-	{"avx512", cpufeature.AVX512, amd64.StochasticAVX512},
+	{"avx512", cpufeature.AVX512, stochastic512(false)},
+	{"avx512-stream", cpufeature.AVX512, stochastic512(true)},
+}
+
+func stochastic512(stream bool) func(dst []uint16, src []float32, seed, step, first uint64) {
+	return func(dst []uint16, src []float32, seed, step, first uint64) {
+		amd64.StochasticAVX512(dst, src, seed, step, first, stream)
+	}
 }
 
 // cached and streamed are a function with stores through the caches and past them.

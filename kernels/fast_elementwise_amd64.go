@@ -108,7 +108,7 @@ func truncateAVX512(dst []bf16.BF16, src []float32) {
 func stochasticAVX512(dst []bf16.BF16, src []float32, s Stream) {
 	race.Write(dst)
 	race.Read(src)
-	amd64.StochasticAVX512(uint16s(dst), src, s.Seed, s.Step, uint64(s.First))
+	amd64.StochasticAVX512(uint16s(dst), src, s.Seed, s.Step, uint64(s.First), streams(len(dst)))
 }
 
 func widenAVX512(dst []float32, src []bf16.BF16) {

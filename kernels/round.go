@@ -57,7 +57,7 @@ func Stochastic[B ~uint16](dst []B, src []float32, s Stream, limit ...Threads) e
 		OpStochastic.run(narrow, src, s)
 		return nil
 	}
-	stochasticSplit.run(stochasticArgs{narrow, src, s}, len(src), randomGroup, limit)
+	stochasticSplit.run(stochasticArgs{narrow, src, s}, len(src), max(randomGroup, streamAlign(len(src))), limit)
 	return nil
 }
 
