@@ -5,7 +5,7 @@
 package amd64
 
 // AdamW8bitWF32GF32AVX2 is a step of AdamW on float32 weights and float32 gradients with moments in
-// blocks of up to 2048 8-bit codes. Tables, cells and divisors are those of the moments'
+// blocks of up to 4096 8-bit codes. Tables, cells and divisors are those of the moments'
 // codebooks, the scalars the first fields of reference.AdamWScalars. It adds to the counts
 // the elements that are not finite and, with skip, the elements and the blocks that it leaves
 // as they were for it. A call of 30,000 elements takes about 60 µs.
@@ -21,10 +21,10 @@ package amd64
 //	}
 //
 //go:noescape
-func AdamW8bitWF32GF32AVX2(w []float32, g []float32, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, mTable *[256]float32, vTable *[256]float32, mCells []uint32, vCells []uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[6192]float32, counts *[3]int64)
+func AdamW8bitWF32GF32AVX2(w []float32, g []float32, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, mTable *[256]float32, vTable *[256]float32, mCells []uint32, vCells []uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
 
 // AdamW8bitWBF16GBF16AVX2 is a step of AdamW on bf16 weights and bf16 gradients with moments in
-// blocks of up to 2048 8-bit codes. Tables, cells and divisors are those of the moments'
+// blocks of up to 4096 8-bit codes. Tables, cells and divisors are those of the moments'
 // codebooks, the scalars the first fields of reference.AdamWScalars. It adds to the counts
 // the elements that are not finite and, with skip, the elements and the blocks that it leaves
 // as they were for it. A call of 30,000 elements takes about 60 µs.
@@ -40,10 +40,10 @@ func AdamW8bitWF32GF32AVX2(w []float32, g []float32, mCodes []uint8, vCodes []ui
 //	}
 //
 //go:noescape
-func AdamW8bitWBF16GBF16AVX2(w []uint16, g []uint16, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, mTable *[256]float32, vTable *[256]float32, mCells []uint32, vCells []uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[6192]float32, counts *[3]int64)
+func AdamW8bitWBF16GBF16AVX2(w []uint16, g []uint16, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, mTable *[256]float32, vTable *[256]float32, mCells []uint32, vCells []uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
 
 // AdamW8bitWBF16GF32AVX2 is a step of AdamW on bf16 weights and float32 gradients with moments in
-// blocks of up to 2048 8-bit codes. Tables, cells and divisors are those of the moments'
+// blocks of up to 4096 8-bit codes. Tables, cells and divisors are those of the moments'
 // codebooks, the scalars the first fields of reference.AdamWScalars. It adds to the counts
 // the elements that are not finite and, with skip, the elements and the blocks that it leaves
 // as they were for it. A call of 30,000 elements takes about 60 µs.
@@ -59,10 +59,10 @@ func AdamW8bitWBF16GBF16AVX2(w []uint16, g []uint16, mCodes []uint8, vCodes []ui
 //	}
 //
 //go:noescape
-func AdamW8bitWBF16GF32AVX2(w []uint16, g []float32, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, mTable *[256]float32, vTable *[256]float32, mCells []uint32, vCells []uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[6192]float32, counts *[3]int64)
+func AdamW8bitWBF16GF32AVX2(w []uint16, g []float32, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, mTable *[256]float32, vTable *[256]float32, mCells []uint32, vCells []uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
 
 // AdamW8bitWF32GBF16AVX2 is a step of AdamW on float32 weights and bf16 gradients with moments in
-// blocks of up to 2048 8-bit codes. Tables, cells and divisors are those of the moments'
+// blocks of up to 4096 8-bit codes. Tables, cells and divisors are those of the moments'
 // codebooks, the scalars the first fields of reference.AdamWScalars. It adds to the counts
 // the elements that are not finite and, with skip, the elements and the blocks that it leaves
 // as they were for it. A call of 30,000 elements takes about 60 µs.
@@ -78,4 +78,4 @@ func AdamW8bitWBF16GF32AVX2(w []uint16, g []float32, mCodes []uint8, vCodes []ui
 //	}
 //
 //go:noescape
-func AdamW8bitWF32GBF16AVX2(w []float32, g []uint16, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, mTable *[256]float32, vTable *[256]float32, mCells []uint32, vCells []uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[6192]float32, counts *[3]int64)
+func AdamW8bitWF32GBF16AVX2(w []float32, g []uint16, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, mTable *[256]float32, vTable *[256]float32, mCells []uint32, vCells []uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)

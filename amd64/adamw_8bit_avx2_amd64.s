@@ -4,7 +4,7 @@
 
 #include "textflag.h"
 
-// func AdamW8bitWF32GF32AVX2(w []float32, g []float32, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, mTable *[256]float32, vTable *[256]float32, mCells []uint32, vCells []uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[6192]float32, counts *[3]int64)
+// func AdamW8bitWF32GF32AVX2(w []float32, g []float32, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, mTable *[256]float32, vTable *[256]float32, mCells []uint32, vCells []uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
 // Requires: AVX, AVX2, CMOV, FMA3
 TEXT ·AdamW8bitWF32GF32AVX2(SB), $872-256
 	MOVQ         s+224(FP), AX
@@ -141,8 +141,8 @@ loop5:
 	VFMADD231PS  Y0, Y9, Y1
 	VFMADD231PS  Y0, Y8, Y1
 	VMOVUPS      Y9, (R8)
-	VMOVUPS      Y7, 8256(R8)
-	VMOVUPS      Y8, 16512(R8)
+	VMOVUPS      Y7, 16448(R8)
+	VMOVUPS      Y8, 32896(R8)
 	VPAND        Y6, Y7, Y7
 	VPMAXUD      Y7, Y2, Y2
 	VPAND        Y6, Y8, Y7
@@ -192,8 +192,8 @@ loop7:
 	VBLENDPS    $0x01, Y8, Y0, Y10
 	VFMADD231PS Y0, Y10, Y1
 	VMOVSS      X9, (R8)
-	VMOVSS      X7, 8256(R8)
-	VMOVSS      X8, 16512(R8)
+	VMOVSS      X7, 16448(R8)
+	VMOVSS      X8, 32896(R8)
 	VPAND       Y6, Y7, Y7
 	VPBLENDD    $0x01, Y7, Y0, Y7
 	VPMAXUD     Y7, Y2, Y2
@@ -305,8 +305,8 @@ loop9:
 	VFMADD231PS  Y0, Y9, Y1
 	VFMADD231PS  Y0, Y8, Y1
 	VMOVUPS      Y9, (R8)
-	VMOVUPS      Y7, 8256(R8)
-	VMOVUPS      Y8, 16512(R8)
+	VMOVUPS      Y7, 16448(R8)
+	VMOVUPS      Y8, 32896(R8)
 	VPAND        Y6, Y7, Y7
 	VPMAXUD      Y7, Y2, Y2
 	VPAND        Y6, Y8, Y7
@@ -353,8 +353,8 @@ loop11:
 	VBLENDPS    $0x01, Y8, Y0, Y10
 	VFMADD231PS Y0, Y10, Y1
 	VMOVSS      X9, (R8)
-	VMOVSS      X7, 8256(R8)
-	VMOVSS      X8, 16512(R8)
+	VMOVSS      X7, 16448(R8)
+	VMOVSS      X8, 32896(R8)
 	VPAND       Y6, Y7, Y7
 	VPBLENDD    $0x01, Y7, Y0, Y7
 	VPMAXUD     Y7, Y2, Y2
@@ -420,7 +420,7 @@ done19:
 	VPSHUFD      $0xb1, X3, X0
 	VPMAXUD      X0, X3, X3
 	MOVQ         scratch+240(FP), CX
-	ADDQ         $0x00002040, CX
+	ADDQ         $0x00004040, CX
 	MOVQ         mCells_base+168(FP), DX
 	VPBROADCASTD word_7fffffff<>+0(SB), Y1
 	VMOVD        (DX), X0
@@ -875,7 +875,7 @@ loop31:
 done32:
 done23:
 	MOVQ         scratch+240(FP), CX
-	ADDQ         $0x00004080, CX
+	ADDQ         $0x00008080, CX
 	MOVQ         vCells_base+192(FP), DX
 	VPBROADCASTD word_7fffffff<>+0(SB), Y1
 	VMOVD        (DX), X0
@@ -1357,7 +1357,7 @@ bad13:
 loop46:
 	VXORPS      Y4, Y4, Y4
 	VMOVUPS     (DX), Y5
-	VMOVUPS     16512(DX), Y6
+	VMOVUPS     32896(DX), Y6
 	VFMADD231PS Y0, Y5, Y4
 	VFMADD231PS Y0, Y6, Y4
 	VCMPPS      $0x03, Y4, Y4, Y4
@@ -1374,7 +1374,7 @@ done47:
 loop48:
 	VXORPS      Y4, Y4, Y4
 	VMOVSS      (DX), X5
-	VMOVSS      16512(DX), X6
+	VMOVSS      32896(DX), X6
 	VBLENDPS    $0x01, Y5, Y0, Y5
 	VFMADD231PS Y0, Y5, Y4
 	VBLENDPS    $0x01, Y6, Y0, Y5
@@ -1415,7 +1415,7 @@ DATA order_0_4_1_5_2_6_3_7<>+24(SB)/4, $0x00000003
 DATA order_0_4_1_5_2_6_3_7<>+28(SB)/4, $0x00000007
 GLOBL order_0_4_1_5_2_6_3_7<>(SB), RODATA|NOPTR, $32
 
-// func AdamW8bitWBF16GBF16AVX2(w []uint16, g []uint16, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, mTable *[256]float32, vTable *[256]float32, mCells []uint32, vCells []uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[6192]float32, counts *[3]int64)
+// func AdamW8bitWBF16GBF16AVX2(w []uint16, g []uint16, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, mTable *[256]float32, vTable *[256]float32, mCells []uint32, vCells []uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
 // Requires: AVX, AVX2, CMOV, FMA3
 TEXT ·AdamW8bitWBF16GBF16AVX2(SB), $872-256
 	MOVQ         s+224(FP), AX
@@ -1554,8 +1554,8 @@ loop54:
 	VFMADD231PS  Y0, Y9, Y1
 	VFMADD231PS  Y0, Y8, Y1
 	VMOVUPS      Y9, (R8)
-	VMOVUPS      Y7, 8256(R8)
-	VMOVUPS      Y8, 16512(R8)
+	VMOVUPS      Y7, 16448(R8)
+	VMOVUPS      Y8, 32896(R8)
 	VPAND        Y6, Y7, Y7
 	VPMAXUD      Y7, Y2, Y2
 	VPAND        Y6, Y8, Y7
@@ -1609,8 +1609,8 @@ loop56:
 	VBLENDPS    $0x01, Y8, Y0, Y10
 	VFMADD231PS Y0, Y10, Y1
 	VMOVSS      X9, (R8)
-	VMOVSS      X7, 8256(R8)
-	VMOVSS      X8, 16512(R8)
+	VMOVSS      X7, 16448(R8)
+	VMOVSS      X8, 32896(R8)
 	VPAND       Y6, Y7, Y7
 	VPBLENDD    $0x01, Y7, Y0, Y7
 	VPMAXUD     Y7, Y2, Y2
@@ -1724,8 +1724,8 @@ loop58:
 	VFMADD231PS  Y0, Y9, Y1
 	VFMADD231PS  Y0, Y8, Y1
 	VMOVUPS      Y9, (R8)
-	VMOVUPS      Y7, 8256(R8)
-	VMOVUPS      Y8, 16512(R8)
+	VMOVUPS      Y7, 16448(R8)
+	VMOVUPS      Y8, 32896(R8)
 	VPAND        Y6, Y7, Y7
 	VPMAXUD      Y7, Y2, Y2
 	VPAND        Y6, Y8, Y7
@@ -1776,8 +1776,8 @@ loop60:
 	VBLENDPS    $0x01, Y8, Y0, Y10
 	VFMADD231PS Y0, Y10, Y1
 	VMOVSS      X9, (R8)
-	VMOVSS      X7, 8256(R8)
-	VMOVSS      X8, 16512(R8)
+	VMOVSS      X7, 16448(R8)
+	VMOVSS      X8, 32896(R8)
 	VPAND       Y6, Y7, Y7
 	VPBLENDD    $0x01, Y7, Y0, Y7
 	VPMAXUD     Y7, Y2, Y2
@@ -1865,7 +1865,7 @@ done68:
 	VPSHUFD      $0xb1, X3, X0
 	VPMAXUD      X0, X3, X3
 	MOVQ         scratch+240(FP), CX
-	ADDQ         $0x00002040, CX
+	ADDQ         $0x00004040, CX
 	MOVQ         mCells_base+168(FP), DX
 	VPBROADCASTD word_7fffffff<>+0(SB), Y1
 	VMOVD        (DX), X0
@@ -2320,7 +2320,7 @@ loop80:
 done81:
 done72:
 	MOVQ         scratch+240(FP), CX
-	ADDQ         $0x00004080, CX
+	ADDQ         $0x00008080, CX
 	MOVQ         vCells_base+192(FP), DX
 	VPBROADCASTD word_7fffffff<>+0(SB), Y1
 	VMOVD        (DX), X0
@@ -2802,7 +2802,7 @@ bad62:
 loop95:
 	VXORPS      Y4, Y4, Y4
 	VMOVUPS     (DX), Y5
-	VMOVUPS     16512(DX), Y6
+	VMOVUPS     32896(DX), Y6
 	VFMADD231PS Y0, Y5, Y4
 	VFMADD231PS Y0, Y6, Y4
 	VCMPPS      $0x03, Y4, Y4, Y4
@@ -2819,7 +2819,7 @@ done96:
 loop97:
 	VXORPS      Y4, Y4, Y4
 	VMOVSS      (DX), X5
-	VMOVSS      16512(DX), X6
+	VMOVSS      32896(DX), X6
 	VBLENDPS    $0x01, Y5, Y0, Y5
 	VFMADD231PS Y0, Y5, Y4
 	VBLENDPS    $0x01, Y6, Y0, Y5
@@ -2856,7 +2856,7 @@ GLOBL word_1<>(SB), RODATA|NOPTR, $4
 DATA word_40<>+0(SB)/4, $0x00000040
 GLOBL word_40<>(SB), RODATA|NOPTR, $4
 
-// func AdamW8bitWBF16GF32AVX2(w []uint16, g []float32, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, mTable *[256]float32, vTable *[256]float32, mCells []uint32, vCells []uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[6192]float32, counts *[3]int64)
+// func AdamW8bitWBF16GF32AVX2(w []uint16, g []float32, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, mTable *[256]float32, vTable *[256]float32, mCells []uint32, vCells []uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
 // Requires: AVX, AVX2, CMOV, FMA3
 TEXT ·AdamW8bitWBF16GF32AVX2(SB), $872-256
 	MOVQ         s+224(FP), AX
@@ -2994,8 +2994,8 @@ loop103:
 	VFMADD231PS  Y0, Y9, Y1
 	VFMADD231PS  Y0, Y8, Y1
 	VMOVUPS      Y9, (R8)
-	VMOVUPS      Y7, 8256(R8)
-	VMOVUPS      Y8, 16512(R8)
+	VMOVUPS      Y7, 16448(R8)
+	VMOVUPS      Y8, 32896(R8)
 	VPAND        Y6, Y7, Y7
 	VPMAXUD      Y7, Y2, Y2
 	VPAND        Y6, Y8, Y7
@@ -3047,8 +3047,8 @@ loop105:
 	VBLENDPS    $0x01, Y8, Y0, Y10
 	VFMADD231PS Y0, Y10, Y1
 	VMOVSS      X9, (R8)
-	VMOVSS      X7, 8256(R8)
-	VMOVSS      X8, 16512(R8)
+	VMOVSS      X7, 16448(R8)
+	VMOVSS      X8, 32896(R8)
 	VPAND       Y6, Y7, Y7
 	VPBLENDD    $0x01, Y7, Y0, Y7
 	VPMAXUD     Y7, Y2, Y2
@@ -3161,8 +3161,8 @@ loop107:
 	VFMADD231PS  Y0, Y9, Y1
 	VFMADD231PS  Y0, Y8, Y1
 	VMOVUPS      Y9, (R8)
-	VMOVUPS      Y7, 8256(R8)
-	VMOVUPS      Y8, 16512(R8)
+	VMOVUPS      Y7, 16448(R8)
+	VMOVUPS      Y8, 32896(R8)
 	VPAND        Y6, Y7, Y7
 	VPMAXUD      Y7, Y2, Y2
 	VPAND        Y6, Y8, Y7
@@ -3211,8 +3211,8 @@ loop109:
 	VBLENDPS    $0x01, Y8, Y0, Y10
 	VFMADD231PS Y0, Y10, Y1
 	VMOVSS      X9, (R8)
-	VMOVSS      X7, 8256(R8)
-	VMOVSS      X8, 16512(R8)
+	VMOVSS      X7, 16448(R8)
+	VMOVSS      X8, 32896(R8)
 	VPAND       Y6, Y7, Y7
 	VPBLENDD    $0x01, Y7, Y0, Y7
 	VPMAXUD     Y7, Y2, Y2
@@ -3300,7 +3300,7 @@ done117:
 	VPSHUFD      $0xb1, X3, X0
 	VPMAXUD      X0, X3, X3
 	MOVQ         scratch+240(FP), CX
-	ADDQ         $0x00002040, CX
+	ADDQ         $0x00004040, CX
 	MOVQ         mCells_base+168(FP), DX
 	VPBROADCASTD word_7fffffff<>+0(SB), Y1
 	VMOVD        (DX), X0
@@ -3755,7 +3755,7 @@ loop129:
 done130:
 done121:
 	MOVQ         scratch+240(FP), CX
-	ADDQ         $0x00004080, CX
+	ADDQ         $0x00008080, CX
 	MOVQ         vCells_base+192(FP), DX
 	VPBROADCASTD word_7fffffff<>+0(SB), Y1
 	VMOVD        (DX), X0
@@ -4237,7 +4237,7 @@ bad111:
 loop144:
 	VXORPS      Y4, Y4, Y4
 	VMOVUPS     (DX), Y5
-	VMOVUPS     16512(DX), Y6
+	VMOVUPS     32896(DX), Y6
 	VFMADD231PS Y0, Y5, Y4
 	VFMADD231PS Y0, Y6, Y4
 	VCMPPS      $0x03, Y4, Y4, Y4
@@ -4254,7 +4254,7 @@ done145:
 loop146:
 	VXORPS      Y4, Y4, Y4
 	VMOVSS      (DX), X5
-	VMOVSS      16512(DX), X6
+	VMOVSS      32896(DX), X6
 	VBLENDPS    $0x01, Y5, Y0, Y5
 	VFMADD231PS Y0, Y5, Y4
 	VBLENDPS    $0x01, Y6, Y0, Y5
@@ -4282,7 +4282,7 @@ done147:
 	INCQ         16(CX)
 	JMP          next113
 
-// func AdamW8bitWF32GBF16AVX2(w []float32, g []uint16, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, mTable *[256]float32, vTable *[256]float32, mCells []uint32, vCells []uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[6192]float32, counts *[3]int64)
+// func AdamW8bitWF32GBF16AVX2(w []float32, g []uint16, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, mTable *[256]float32, vTable *[256]float32, mCells []uint32, vCells []uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
 // Requires: AVX, AVX2, CMOV, FMA3
 TEXT ·AdamW8bitWF32GBF16AVX2(SB), $872-256
 	MOVQ         s+224(FP), AX
@@ -4420,8 +4420,8 @@ loop152:
 	VFMADD231PS  Y0, Y9, Y1
 	VFMADD231PS  Y0, Y8, Y1
 	VMOVUPS      Y9, (R8)
-	VMOVUPS      Y7, 8256(R8)
-	VMOVUPS      Y8, 16512(R8)
+	VMOVUPS      Y7, 16448(R8)
+	VMOVUPS      Y8, 32896(R8)
 	VPAND        Y6, Y7, Y7
 	VPMAXUD      Y7, Y2, Y2
 	VPAND        Y6, Y8, Y7
@@ -4473,8 +4473,8 @@ loop154:
 	VBLENDPS    $0x01, Y8, Y0, Y10
 	VFMADD231PS Y0, Y10, Y1
 	VMOVSS      X9, (R8)
-	VMOVSS      X7, 8256(R8)
-	VMOVSS      X8, 16512(R8)
+	VMOVSS      X7, 16448(R8)
+	VMOVSS      X8, 32896(R8)
 	VPAND       Y6, Y7, Y7
 	VPBLENDD    $0x01, Y7, Y0, Y7
 	VPMAXUD     Y7, Y2, Y2
@@ -4587,8 +4587,8 @@ loop156:
 	VFMADD231PS  Y0, Y9, Y1
 	VFMADD231PS  Y0, Y8, Y1
 	VMOVUPS      Y9, (R8)
-	VMOVUPS      Y7, 8256(R8)
-	VMOVUPS      Y8, 16512(R8)
+	VMOVUPS      Y7, 16448(R8)
+	VMOVUPS      Y8, 32896(R8)
 	VPAND        Y6, Y7, Y7
 	VPMAXUD      Y7, Y2, Y2
 	VPAND        Y6, Y8, Y7
@@ -4637,8 +4637,8 @@ loop158:
 	VBLENDPS    $0x01, Y8, Y0, Y10
 	VFMADD231PS Y0, Y10, Y1
 	VMOVSS      X9, (R8)
-	VMOVSS      X7, 8256(R8)
-	VMOVSS      X8, 16512(R8)
+	VMOVSS      X7, 16448(R8)
+	VMOVSS      X8, 32896(R8)
 	VPAND       Y6, Y7, Y7
 	VPBLENDD    $0x01, Y7, Y0, Y7
 	VPMAXUD     Y7, Y2, Y2
@@ -4704,7 +4704,7 @@ done166:
 	VPSHUFD      $0xb1, X3, X0
 	VPMAXUD      X0, X3, X3
 	MOVQ         scratch+240(FP), CX
-	ADDQ         $0x00002040, CX
+	ADDQ         $0x00004040, CX
 	MOVQ         mCells_base+168(FP), DX
 	VPBROADCASTD word_7fffffff<>+0(SB), Y1
 	VMOVD        (DX), X0
@@ -5159,7 +5159,7 @@ loop178:
 done179:
 done170:
 	MOVQ         scratch+240(FP), CX
-	ADDQ         $0x00004080, CX
+	ADDQ         $0x00008080, CX
 	MOVQ         vCells_base+192(FP), DX
 	VPBROADCASTD word_7fffffff<>+0(SB), Y1
 	VMOVD        (DX), X0
@@ -5641,7 +5641,7 @@ bad160:
 loop193:
 	VXORPS      Y4, Y4, Y4
 	VMOVUPS     (DX), Y5
-	VMOVUPS     16512(DX), Y6
+	VMOVUPS     32896(DX), Y6
 	VFMADD231PS Y0, Y5, Y4
 	VFMADD231PS Y0, Y6, Y4
 	VCMPPS      $0x03, Y4, Y4, Y4
@@ -5658,7 +5658,7 @@ done194:
 loop195:
 	VXORPS      Y4, Y4, Y4
 	VMOVSS      (DX), X5
-	VMOVSS      16512(DX), X6
+	VMOVSS      32896(DX), X6
 	VBLENDPS    $0x01, Y5, Y0, Y5
 	VFMADD231PS Y0, Y5, Y4
 	VBLENDPS    $0x01, Y6, Y0, Y5

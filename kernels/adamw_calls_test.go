@@ -17,7 +17,7 @@ import (
 // manyLengths has runs of one length, below, at and above a block and a part, and others.
 var manyLengths = slices.Concat(
 	slices.Repeat([]int{64}, 40), []int{1, 3, 100, 63}, slices.Repeat([]int{31}, 3), slices.Repeat([]int{6}, 180),
-	slices.Repeat([]int{128}, 9), slices.Repeat([]int{200}, 5), slices.Repeat([]int{512}, 3), []int{2049, 2048})
+	slices.Repeat([]int{128}, 9), slices.Repeat([]int{200}, 5), slices.Repeat([]int{512}, 3), []int{2049, 4096, 4095})
 
 // manyCase is what parameters that are stepped together have in common.
 type manyCase struct {

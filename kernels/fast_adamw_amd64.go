@@ -78,10 +78,10 @@ type (
 	elementsStep[W, G, M number] func(w []W, g []G, m, v []M, s *[11]float32, nesterov, skip bool) int
 	blocksStep[W, G number]      func(w []W, g []G, mCodes, vCodes []uint8, mScales, vScales []float32, block int,
 		mTable, vTable *[256]float32, mCells, vCells []uint32, mDivisor, vDivisor float32, s *[11]float32,
-		nesterov, skip bool, scratch *[6192]float32, counts *[3]int64)
+		nesterov, skip bool, scratch *[12336]float32, counts *[3]int64)
 	dynamicBlocksStep[W, G number] func(w []W, g []G, mCodes, vCodes []uint8, mScales, vScales []float32, block int,
 		planes *[1536]uint8, mThresholds, vThresholds *[255]float32, mDivisor, vDivisor float32, s *[11]float32,
-		nesterov, skip bool, scratch *[6192]float32, counts *[3]int64)
+		nesterov, skip bool, scratch *[12336]float32, counts *[3]int64)
 )
 
 func adamWElements[W, G, M number](forAVX2, forAVX512 elementsStep[W, G, M]) []Impl[AdamWFunc] {
@@ -134,7 +134,7 @@ func (step elementsStep[W, G, M]) run(at *adamWMemory, s *AdamWScalars) (nonFini
 	return int64(step(w, g, m, v, adamWScalars(s), s.Nesterov, s.SkipNonFinite))
 }
 
-const adamWLargestBlock = 2048
+const adamWLargestBlock = 4096
 
 func adamWBlocks[W, G number](forAVX2 blocksStep[W, G], forAVX512 dynamicBlocksStep[W, G]) []Impl[AdamWFunc] {
 	in512 := adamW8bitStep{&adamWAVX512VBMI, forAVX512.run, dynamicMoments}

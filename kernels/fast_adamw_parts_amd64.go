@@ -59,7 +59,7 @@ func (p *adamWParts) takes(s *AdamWScalars) bool {
 
 // adamWScratch is the memory that a step needs beside its tensors.
 type adamWScratch struct {
-	numbers    [6192]float32
+	numbers    [12336]float32
 	counts     [3]int64
 	w, g, m, v [adamWLargestBlock + 64]float32 // of a part; a multiple of 4096 bytes between them would make loads wait for stores
 	codes      [2][adamWPart / 2]uint8         // of joined parameters

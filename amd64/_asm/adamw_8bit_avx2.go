@@ -10,7 +10,7 @@ import (
 // been found that is not finite. The arrays are a little apart from each other, since
 // stores at equal distances from a page hold up loads.
 const (
-	scratchBlock = 2048
+	scratchBlock = 4096
 	scratchArray = 4 * (scratchBlock + 16)
 )
 
@@ -18,9 +18,9 @@ func adamW8bitAVX2(g *generator) {
 	for _, pair := range pairs {
 		weights, gradients := pair[0], pair[1]
 		name := fmt.Sprintf("AdamW8bitW%sG%sAVX2", weights.name, gradients.name)
-		g.function(name, fmt.Sprintf("(w []%s, g []%s, mCodes, vCodes []uint8, mScales, vScales []float32, block int, mTable, vTable *[256]float32, mCells, vCells []uint32, mDivisor, vDivisor float32, s *[11]float32, nesterov, skip bool, scratch *[6192]float32, counts *[3]int64)", weights.goType, gradients.goType), fmt.Sprintf(`
+		g.function(name, fmt.Sprintf("(w []%s, g []%s, mCodes, vCodes []uint8, mScales, vScales []float32, block int, mTable, vTable *[256]float32, mCells, vCells []uint32, mDivisor, vDivisor float32, s *[11]float32, nesterov, skip bool, scratch *[12336]float32, counts *[3]int64)", weights.goType, gradients.goType), fmt.Sprintf(`
 %s is a step of AdamW on %s weights and %s gradients with moments in
-blocks of up to 2048 8-bit codes. Tables, cells and divisors are those of the moments'
+blocks of up to 4096 8-bit codes. Tables, cells and divisors are those of the moments'
 codebooks, the scalars the first fields of reference.AdamWScalars. It adds to the counts
 the elements that are not finite and, with skip, the elements and the blocks that it leaves
 as they were for it. A call of 30,000 elements takes about 60 µs.

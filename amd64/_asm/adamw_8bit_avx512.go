@@ -18,9 +18,9 @@ func adamW8bitAVX512VBMI(g *generator) {
 	for _, pair := range pairs {
 		weights, gradients := pair[0], pair[1]
 		name := fmt.Sprintf("AdamW8bitW%sG%sAVX512VBMI", weights.name, gradients.name)
-		g.function(name, fmt.Sprintf("(w []%s, g []%s, mCodes, vCodes []uint8, mScales, vScales []float32, block int, planes *[1536]uint8, mThresholds, vThresholds *[255]float32, mDivisor, vDivisor float32, s *[11]float32, nesterov, skip bool, scratch *[6192]float32, counts *[3]int64)", weights.goType, gradients.goType), fmt.Sprintf(`
+		g.function(name, fmt.Sprintf("(w []%s, g []%s, mCodes, vCodes []uint8, mScales, vScales []float32, block int, planes *[1536]uint8, mThresholds, vThresholds *[255]float32, mDivisor, vDivisor float32, s *[11]float32, nesterov, skip bool, scratch *[12336]float32, counts *[3]int64)", weights.goType, gradients.goType), fmt.Sprintf(`
 %s is a step of AdamW on %s weights and %s gradients
-with moments in blocks of up to 2048 codes of codebook.Dynamic8() and
+with moments in blocks of up to 4096 codes of codebook.Dynamic8() and
 codebook.Dynamic8Unsigned(), whose thresholds it takes. The planes are the bytes of their
 values, the lowest of all first: of codes 255, 128, 129, …, 254 and of all 256. The scalars
 are the first fields of reference.AdamWScalars, and RootCorrection2 and its reciprocal are

@@ -35,6 +35,16 @@ func TestReadmeShowsTheTable(t *testing.T) {
 	require.True(t, want == string(text), "the table is another now:\n%s", Markdown())
 }
 
+// TestReadmeShowsTheExample, so that it compiles.
+func TestReadmeShowsTheExample(t *testing.T) {
+	example, err := os.ReadFile("../../examples/first/main.go")
+	require.NoError(t, err)
+	_, program, _ := strings.Cut(string(example), "\n")
+	text, err := os.ReadFile(readme)
+	require.NoError(t, err)
+	require.Contains(t, string(text), "```go\n"+program+"```\n")
+}
+
 func TestEveryImplementationHasAColumn(t *testing.T) {
 	for _, row := range kernels.Table() {
 		for _, impl := range row.Implementations {
