@@ -6,7 +6,7 @@
 
 // func Quantize4AVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool, stream bool) int
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+
-TEXT ·Quantize4AVX512(SB), $24-120
+TEXT ·Quantize4AVX512(SB), $32-120
 	MOVQ  codes_base+0(FP), AX
 	MOVQ  scales_base+24(FP), CX
 	MOVQ  x_base+48(FP), DX
@@ -44,22 +44,25 @@ cached1:
 	MOVQ            BX, (SP)
 	MOVQ            x_len+56(FP), BX
 	MOVQ            $0x00000000, ret+112(FP)
-	MOVQ            block+72(FP), DI
-	TESTQ           $0x0000003f, DI
-	JNZ             few2
-	CMPQ            DI, $0x00000200
-	JHI             few2
-	SHLQ            $0x02, DI
-	CMPQ            BX, DI
-	JB              few2
-	VPBROADCASTD    word_7fffffff<>+0(SB), Z12
-	MOVQ            DX, R8
-	VBROADCASTSS    least+84(FP), Z0
-	MOVQ            block+72(FP), SI
-	CMPQ            SI, $0x40
-	JB              done4
 
-loop3:
+fewAtATime2:
+	MOVQ         $0x00000000, 8(SP)
+	MOVQ         block+72(FP), DI
+	TESTQ        $0x0000003f, DI
+	JNZ          few3
+	CMPQ         DI, $0x00000200
+	JHI          few3
+	SHLQ         $0x02, DI
+	CMPQ         BX, DI
+	JB           few3
+	VPBROADCASTD word_7fffffff<>+0(SB), Z12
+	MOVQ         DX, R8
+	VBROADCASTSS least+84(FP), Z0
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done6
+
+loop5:
 	VPANDD  (R8), Z12, Z5
 	VPANDD  64(R8), Z12, Z15
 	VPANDD  128(R8), Z12, Z16
@@ -71,15 +74,15 @@ loop3:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop3
+	JAE     loop5
 
-done4:
+done6:
 	VBROADCASTSS least+84(FP), Z5
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done6
+	JB           done8
 
-loop5:
+loop7:
 	VPANDD  (R8), Z12, Z15
 	VPANDD  64(R8), Z12, Z16
 	VPANDD  128(R8), Z12, Z17
@@ -91,15 +94,15 @@ loop5:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop5
+	JAE     loop7
 
-done6:
+done8:
 	VBROADCASTSS least+84(FP), Z15
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done8
+	JB           done10
 
-loop7:
+loop9:
 	VPANDD  (R8), Z12, Z16
 	VPANDD  64(R8), Z12, Z17
 	VPANDD  128(R8), Z12, Z18
@@ -111,15 +114,15 @@ loop7:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop7
+	JAE     loop9
 
-done8:
+done10:
 	VBROADCASTSS least+84(FP), Z16
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done10
+	JB           done12
 
-loop9:
+loop11:
 	VPANDD  (R8), Z12, Z17
 	VPANDD  64(R8), Z12, Z18
 	VPANDD  128(R8), Z12, Z19
@@ -131,9 +134,9 @@ loop9:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop9
+	JAE     loop11
 
-done10:
+done12:
 	VSHUFI32X4 $0x88, Z5, Z0, Z17
 	VSHUFI32X4 $0xdd, Z5, Z0, Z0
 	VPMAXUD    Z0, Z17, Z17
@@ -151,17 +154,17 @@ done10:
 	VPERMD     Z5, Z0, Z5
 	VMOVAPS    X5, X0
 
-again11:
+again13:
 	MOVQ         BX, SI
 	SUBQ         DI, SI
 	CMPQ         SI, DI
-	JB           last12
+	JB           last14
 	VBROADCASTSS least+84(FP), Z5
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done14
+	JB           done16
 
-loop13:
+loop15:
 	VPANDD  (R8), Z12, Z13
 	VPANDD  64(R8), Z12, Z15
 	VPANDD  128(R8), Z12, Z16
@@ -173,15 +176,15 @@ loop13:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop13
+	JAE     loop15
 
-done14:
+done16:
 	VBROADCASTSS least+84(FP), Z13
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done16
+	JB           done18
 
-loop15:
+loop17:
 	VPANDD  (R8), Z12, Z15
 	VPANDD  64(R8), Z12, Z16
 	VPANDD  128(R8), Z12, Z17
@@ -193,15 +196,15 @@ loop15:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop15
+	JAE     loop17
 
-done16:
+done18:
 	VBROADCASTSS least+84(FP), Z15
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done18
+	JB           done20
 
-loop17:
+loop19:
 	VPANDD  (R8), Z12, Z16
 	VPANDD  64(R8), Z12, Z17
 	VPANDD  128(R8), Z12, Z18
@@ -213,15 +216,15 @@ loop17:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop17
+	JAE     loop19
 
-done18:
+done20:
 	VBROADCASTSS least+84(FP), Z16
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done20
+	JB           done22
 
-loop19:
+loop21:
 	VPANDD  (R8), Z12, Z17
 	VPANDD  64(R8), Z12, Z18
 	VPANDD  128(R8), Z12, Z19
@@ -233,9 +236,9 @@ loop19:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop19
+	JAE     loop21
 
-done20:
+done22:
 	VSHUFI32X4 $0x88, Z13, Z5, Z17
 	VSHUFI32X4 $0xdd, Z13, Z5, Z5
 	VPMAXUD    Z5, Z17, Z17
@@ -253,18 +256,24 @@ done20:
 	VPERMD     Z13, Z5, Z13
 	VMOVAPS    X13, X13
 
-last12:
+last14:
 	VBROADCASTSS divisor+80(FP), X5
 	VDIVPS       X5, X0, X0
 	VPSUBD.BCST  word_21800000<>+0(SB), X0, X5
 	VPCMPUD.BCST $0x05, word_5e000000<>+0(SB), X5, K1
 	KMOVW        K1, SI
 	TESTL        SI, SI
-	JNZ          few2
-	VMOVUPS      X0, (CX)
-	XORL         SI, SI
+	JZ           ordinary4
+	SUBQ         DI, BX
+	MOVQ         BX, 8(SP)
+	MOVQ         DI, BX
+	JMP          few3
 
-block21:
+ordinary4:
+	VMOVUPS X0, (CX)
+	XORL    SI, SI
+
+block23:
 	MOVQ               block+72(FP), R9
 	VBROADCASTSS       (CX), Z0
 	VMULPS             Z0, Z6, Z5
@@ -274,9 +283,9 @@ block21:
 	VPERMPS            Z5, Z8, Z16
 	VPERMPS            Z5, Z9, Z17
 	CMPQ               R9, $0x40
-	JB                 done23
+	JB                 done25
 
-loop22:
+loop24:
 	PREFETCHT0  16384(DX)
 	VMOVUPS     (DX), Z18
 	PREFETCHT0  16448(DX)
@@ -341,29 +350,29 @@ loop22:
 	VPMADDUBSW  Z3, Z22, Z22
 	VPMOVWB     Z22, Y22
 	CMPB        (SP), $0x00
-	JNE         past24
+	JNE         past26
 	VMOVDQU64   Y22, (AX)
 
-stored25:
+stored27:
 	ADDQ $0x00000100, DX
 	ADDQ $0x00000020, AX
 	SUBQ $0x40, R9
 	CMPQ R9, $0x40
-	JAE  loop22
+	JAE  loop24
 
-done23:
+done25:
 	ADDQ    $0x00000004, CX
 	INCQ    SI
 	CMPQ    SI, $0x04
-	JB      block21
+	JB      block23
 	SUBQ    DI, BX
 	VMOVAPS X13, X0
 	CMPQ    BX, DI
-	JAE     again11
+	JAE     again13
 
-few2:
+few3:
 	TESTQ        BX, BX
-	JZ           finished27
+	JZ           finished29
 	MOVQ         DX, DI
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, BX
@@ -375,51 +384,51 @@ few2:
 	VPBROADCASTD word_7fffffff<>+0(SB), Z0
 	VPXORD       Z5, Z5, Z5
 	VPXORD       Z12, Z12, Z12
-	VPXORD       Z13, Z13, Z13
 	VPXORD       Z15, Z15, Z15
+	VPXORD       Z16, Z16, Z16
 	VBROADCASTSS least+84(FP), Z5
 	CMPQ         R8, $0x40
-	JB           done29
+	JB           done31
 
-loop28:
-	VPANDD  (R9), Z0, Z16
-	VPMAXUD Z16, Z5, Z5
-	VPANDD  64(R9), Z0, Z16
-	VPMAXUD Z16, Z12, Z12
-	VPANDD  128(R9), Z0, Z16
-	VPMAXUD Z16, Z13, Z13
-	VPANDD  192(R9), Z0, Z16
-	VPMAXUD Z16, Z15, Z15
+loop30:
+	VPANDD  (R9), Z0, Z17
+	VPMAXUD Z17, Z5, Z5
+	VPANDD  64(R9), Z0, Z17
+	VPMAXUD Z17, Z12, Z12
+	VPANDD  128(R9), Z0, Z17
+	VPMAXUD Z17, Z15, Z15
+	VPANDD  192(R9), Z0, Z17
+	VPMAXUD Z17, Z16, Z16
 	ADDQ    $0x00000100, R9
 	SUBQ    $0x40, R8
 	CMPQ    R8, $0x40
-	JAE     loop28
-
-done29:
-	CMPQ R8, $0x10
-	JB   done31
-
-loop30:
-	VPANDD  (R9), Z0, Z16
-	VPMAXUD Z16, Z5, Z5
-	ADDQ    $0x00000040, R9
-	SUBQ    $0x10, R8
-	CMPQ    R8, $0x10
 	JAE     loop30
 
 done31:
+	CMPQ R8, $0x10
+	JB   done33
+
+loop32:
+	VPANDD  (R9), Z0, Z17
+	VPMAXUD Z17, Z5, Z5
+	ADDQ    $0x00000040, R9
+	SUBQ    $0x10, R8
+	CMPQ    R8, $0x10
+	JAE     loop32
+
+done33:
 	TESTQ    R8, R8
-	JZ       done32
+	JZ       done34
 	MOVQ     $-1, R10
 	BZHIQ    R8, R10, R10
 	KMOVW    R10, K1
 	VPANDD.Z (R9), Z0, K1, Z0
 	VPMAXUD  Z0, Z5, Z5
 
-done32:
+done34:
 	VPMAXUD       Z12, Z5, Z5
-	VPMAXUD       Z15, Z13, Z13
-	VPMAXUD       Z13, Z5, Z5
+	VPMAXUD       Z16, Z15, Z15
+	VPMAXUD       Z15, Z5, Z5
 	VEXTRACTI64X4 $0x01, Z5, Y0
 	VPMAXUD       Z0, Z5, Z5
 	VSHUFI64X2    $0x02, Z5, Z5, Z0
@@ -432,10 +441,10 @@ done32:
 	VPMAXUD       Z0, Z5, Z5
 	VMOVAPS       X5, X0
 
-block26:
+block28:
 	XORL         R8, R8
 	TESTQ        BX, BX
-	JZ           last33
+	JZ           last35
 	MOVQ         block+72(FP), R8
 	CMPQ         R8, BX
 	CMOVQGT      BX, R8
@@ -445,52 +454,52 @@ block26:
 	LEAQ         (DI)(R8*4), DI
 	VPBROADCASTD word_7fffffff<>+0(SB), Z5
 	VPXORD       Z12, Z12, Z12
-	VPXORD       Z13, Z13, Z13
 	VPXORD       Z14, Z14, Z14
 	VPXORD       Z15, Z15, Z15
+	VPXORD       Z16, Z16, Z16
 	VBROADCASTSS least+84(FP), Z12
 	CMPQ         R9, $0x40
-	JB           done35
+	JB           done37
 
-loop34:
-	VPANDD  (R10), Z5, Z16
-	VPMAXUD Z16, Z12, Z12
-	VPANDD  64(R10), Z5, Z16
-	VPMAXUD Z16, Z13, Z13
-	VPANDD  128(R10), Z5, Z16
-	VPMAXUD Z16, Z14, Z14
-	VPANDD  192(R10), Z5, Z16
-	VPMAXUD Z16, Z15, Z15
+loop36:
+	VPANDD  (R10), Z5, Z17
+	VPMAXUD Z17, Z12, Z12
+	VPANDD  64(R10), Z5, Z17
+	VPMAXUD Z17, Z14, Z14
+	VPANDD  128(R10), Z5, Z17
+	VPMAXUD Z17, Z15, Z15
+	VPANDD  192(R10), Z5, Z17
+	VPMAXUD Z17, Z16, Z16
 	ADDQ    $0x00000100, R10
 	SUBQ    $0x40, R9
 	CMPQ    R9, $0x40
-	JAE     loop34
-
-done35:
-	CMPQ R9, $0x10
-	JB   done37
-
-loop36:
-	VPANDD  (R10), Z5, Z16
-	VPMAXUD Z16, Z12, Z12
-	ADDQ    $0x00000040, R10
-	SUBQ    $0x10, R9
-	CMPQ    R9, $0x10
 	JAE     loop36
 
 done37:
+	CMPQ R9, $0x10
+	JB   done39
+
+loop38:
+	VPANDD  (R10), Z5, Z17
+	VPMAXUD Z17, Z12, Z12
+	ADDQ    $0x00000040, R10
+	SUBQ    $0x10, R9
+	CMPQ    R9, $0x10
+	JAE     loop38
+
+done39:
 	TESTQ    R9, R9
-	JZ       done38
+	JZ       done40
 	MOVQ     $-1, R11
 	BZHIQ    R9, R11, R11
 	KMOVW    R11, K1
 	VPANDD.Z (R10), Z5, K1, Z5
 	VPMAXUD  Z5, Z12, Z12
 
-done38:
-	VPMAXUD       Z13, Z12, Z12
-	VPMAXUD       Z15, Z14, Z14
+done40:
 	VPMAXUD       Z14, Z12, Z12
+	VPMAXUD       Z16, Z15, Z15
+	VPMAXUD       Z15, Z12, Z12
 	VEXTRACTI64X4 $0x01, Z12, Y5
 	VPMAXUD       Z5, Z12, Z12
 	VSHUFI64X2    $0x02, Z12, Z12, Z5
@@ -503,14 +512,14 @@ done38:
 	VPMAXUD       Z5, Z12, Z12
 	VMOVAPS       X12, X14
 
-last33:
+last35:
 	VMOVD X0, R9
 	CMPL  R9, $0x7f800000
-	JB    finite39
+	JB    finite41
 	INCQ  ret+112(FP)
 	MOVL  $0x7fc00000, R9
 
-zero40:
+zero42:
 	MOVL         R9, (CX)
 	MOVBLZX      zero+104(FP), R9
 	MOVL         R9, R10
@@ -521,38 +530,38 @@ zero40:
 	SHRQ         $0x01, SI
 	VPBROADCASTB R9, Z0
 	CMPQ         SI, $0x40
-	JB           done44
+	JB           done46
 
-loop43:
+loop45:
 	VMOVDQU64 Z0, (AX)
 	ADDQ      $0x00000040, AX
 	SUBQ      $0x40, SI
 	CMPQ      SI, $0x40
-	JAE       loop43
+	JAE       loop45
 
-done44:
+done46:
 	MOVQ     $-1, R9
 	BZHIQ    SI, R9, R9
 	KMOVQ    R9, K1
 	VMOVDQU8 Z0, K1, (AX)
 	ADDQ     SI, AX
-	JMP      done42
+	JMP      done44
 
-finite39:
+finite41:
 	VDIVSS  divisor+80(FP), X0, X5
 	VMOVD   X5, R9
 	TESTL   R9, R9
-	JZ      zero40
+	JZ      zero42
 	CMPL    R9, $0x7f800000
-	JB      divided41
+	JB      divided43
 	VMOVAPS X0, X5
 
-divided41:
+divided43:
 	VMOVSS             X5, (CX)
 	VBROADCASTSS       X5, Z0
 	VMOVD              X0, R9
 	CMPL               R9, $0x21800000
-	JB                 small45
+	JB                 small47
 	VMULPS             Z0, Z6, Z5
 	VFMADD231PS.RD_SAE Z0, Z4, Z5
 	VPERMPS            Z5, Z10, Z0
@@ -560,86 +569,86 @@ divided41:
 	VPERMPS            Z5, Z8, Z16
 	VPERMPS            Z5, Z9, Z17
 	CMPQ               SI, $0x40
-	JB                 done48
+	JB                 done50
 
-loop47:
+loop49:
 	PREFETCHT0  16384(DX)
 	VMOVUPS     (DX), Z12
 	PREFETCHT0  16448(DX)
-	VMOVUPS     64(DX), Z13
+	VMOVUPS     64(DX), Z18
 	PREFETCHT0  16512(DX)
-	VMOVUPS     128(DX), Z18
+	VMOVUPS     128(DX), Z19
 	PREFETCHT0  16576(DX)
-	VMOVUPS     192(DX), Z19
+	VMOVUPS     192(DX), Z20
 	VCMPPS      $0x1e, Z15, Z12, K1
-	VMOVAPS     Z16, Z21
-	VMOVAPS     Z17, K1, Z21
-	VMOVDQA32.Z Z11, K1, Z20
-	VCMPPS      $0x1e, Z21, Z12, K1
-	VPADDD.BCST word_4<>+0(SB), Z20, K1, Z20
-	VPERMPS     Z0, Z20, Z21
-	VCMPPS      $0x1e, Z21, Z12, K1
-	VPADDD.BCST word_2<>+0(SB), Z20, K1, Z20
-	VPERMPS     Z5, Z20, Z21
-	VCMPPS      $0x1e, Z21, Z12, K1
-	VPADDD.BCST word_1<>+0(SB), Z20, K1, Z20
-	VCMPPS      $0x1e, Z15, Z13, K1
-	VMOVAPS     Z16, Z21
-	VMOVAPS     Z17, K1, Z21
-	VMOVDQA32.Z Z11, K1, Z12
-	VCMPPS      $0x1e, Z21, Z13, K1
-	VPADDD.BCST word_4<>+0(SB), Z12, K1, Z12
-	VPERMPS     Z0, Z12, Z21
-	VCMPPS      $0x1e, Z21, Z13, K1
-	VPADDD.BCST word_2<>+0(SB), Z12, K1, Z12
-	VPERMPS     Z5, Z12, Z21
-	VCMPPS      $0x1e, Z21, Z13, K1
-	VPADDD.BCST word_1<>+0(SB), Z12, K1, Z12
+	VMOVAPS     Z16, Z22
+	VMOVAPS     Z17, K1, Z22
+	VMOVDQA32.Z Z11, K1, Z21
+	VCMPPS      $0x1e, Z22, Z12, K1
+	VPADDD.BCST word_4<>+0(SB), Z21, K1, Z21
+	VPERMPS     Z0, Z21, Z22
+	VCMPPS      $0x1e, Z22, Z12, K1
+	VPADDD.BCST word_2<>+0(SB), Z21, K1, Z21
+	VPERMPS     Z5, Z21, Z22
+	VCMPPS      $0x1e, Z22, Z12, K1
+	VPADDD.BCST word_1<>+0(SB), Z21, K1, Z21
 	VCMPPS      $0x1e, Z15, Z18, K1
-	VMOVAPS     Z16, Z21
-	VMOVAPS     Z17, K1, Z21
-	VMOVDQA32.Z Z11, K1, Z13
-	VCMPPS      $0x1e, Z21, Z18, K1
-	VPADDD.BCST word_4<>+0(SB), Z13, K1, Z13
-	VPERMPS     Z0, Z13, Z21
-	VCMPPS      $0x1e, Z21, Z18, K1
-	VPADDD.BCST word_2<>+0(SB), Z13, K1, Z13
-	VPERMPS     Z5, Z13, Z21
-	VCMPPS      $0x1e, Z21, Z18, K1
-	VPADDD.BCST word_1<>+0(SB), Z13, K1, Z13
+	VMOVAPS     Z16, Z22
+	VMOVAPS     Z17, K1, Z22
+	VMOVDQA32.Z Z11, K1, Z12
+	VCMPPS      $0x1e, Z22, Z18, K1
+	VPADDD.BCST word_4<>+0(SB), Z12, K1, Z12
+	VPERMPS     Z0, Z12, Z22
+	VCMPPS      $0x1e, Z22, Z18, K1
+	VPADDD.BCST word_2<>+0(SB), Z12, K1, Z12
+	VPERMPS     Z5, Z12, Z22
+	VCMPPS      $0x1e, Z22, Z18, K1
+	VPADDD.BCST word_1<>+0(SB), Z12, K1, Z12
 	VCMPPS      $0x1e, Z15, Z19, K1
-	VMOVAPS     Z16, Z21
-	VMOVAPS     Z17, K1, Z21
+	VMOVAPS     Z16, Z22
+	VMOVAPS     Z17, K1, Z22
 	VMOVDQA32.Z Z11, K1, Z18
-	VCMPPS      $0x1e, Z21, Z19, K1
+	VCMPPS      $0x1e, Z22, Z19, K1
 	VPADDD.BCST word_4<>+0(SB), Z18, K1, Z18
-	VPERMPS     Z0, Z18, Z21
-	VCMPPS      $0x1e, Z21, Z19, K1
+	VPERMPS     Z0, Z18, Z22
+	VCMPPS      $0x1e, Z22, Z19, K1
 	VPADDD.BCST word_2<>+0(SB), Z18, K1, Z18
-	VPERMPS     Z5, Z18, Z21
-	VCMPPS      $0x1e, Z21, Z19, K1
+	VPERMPS     Z5, Z18, Z22
+	VCMPPS      $0x1e, Z22, Z19, K1
 	VPADDD.BCST word_1<>+0(SB), Z18, K1, Z18
-	VPACKUSDW   Z12, Z20, Z20
-	VPACKUSDW   Z18, Z13, Z13
-	VPACKUSWB   Z13, Z20, Z20
-	VPSHUFB     Z20, Z1, Z20
-	VPERMD      Z20, Z2, Z20
-	VPMADDUBSW  Z3, Z20, Z20
-	VPMOVWB     Z20, Y20
+	VCMPPS      $0x1e, Z15, Z20, K1
+	VMOVAPS     Z16, Z22
+	VMOVAPS     Z17, K1, Z22
+	VMOVDQA32.Z Z11, K1, Z19
+	VCMPPS      $0x1e, Z22, Z20, K1
+	VPADDD.BCST word_4<>+0(SB), Z19, K1, Z19
+	VPERMPS     Z0, Z19, Z22
+	VCMPPS      $0x1e, Z22, Z20, K1
+	VPADDD.BCST word_2<>+0(SB), Z19, K1, Z19
+	VPERMPS     Z5, Z19, Z22
+	VCMPPS      $0x1e, Z22, Z20, K1
+	VPADDD.BCST word_1<>+0(SB), Z19, K1, Z19
+	VPACKUSDW   Z12, Z21, Z21
+	VPACKUSDW   Z19, Z18, Z18
+	VPACKUSWB   Z18, Z21, Z21
+	VPSHUFB     Z21, Z1, Z21
+	VPERMD      Z21, Z2, Z21
+	VPMADDUBSW  Z3, Z21, Z21
+	VPMOVWB     Z21, Y21
 	CMPB        (SP), $0x00
-	JNE         past49
-	VMOVDQU64   Y20, (AX)
+	JNE         past51
+	VMOVDQU64   Y21, (AX)
 
-stored50:
+stored52:
 	ADDQ $0x00000100, DX
 	ADDQ $0x00000020, AX
 	SUBQ $0x40, SI
 	CMPQ SI, $0x40
-	JAE  loop47
+	JAE  loop49
 
-done48:
+done50:
 	TESTQ       SI, SI
-	JZ          none51
+	JZ          none53
 	MOVQ        $-1, R9
 	BZHIQ       SI, R9, R9
 	KMOVW       R9, K1
@@ -647,123 +656,126 @@ done48:
 	VMOVUPS.Z   (DX), K1, Z12
 	KMOVW       R9, K1
 	SHRQ        $0x10, R9
-	VMOVUPS.Z   64(DX), K1, Z13
+	VMOVUPS.Z   64(DX), K1, Z18
 	KMOVW       R9, K1
 	SHRQ        $0x10, R9
-	VMOVUPS.Z   128(DX), K1, Z18
+	VMOVUPS.Z   128(DX), K1, Z19
 	KMOVW       R9, K1
 	SHRQ        $0x10, R9
-	VMOVUPS.Z   192(DX), K1, Z19
+	VMOVUPS.Z   192(DX), K1, Z20
 	VCMPPS      $0x1e, Z15, Z12, K1
-	VMOVAPS     Z16, Z21
-	VMOVAPS     Z17, K1, Z21
-	VMOVDQA32.Z Z11, K1, Z20
-	VCMPPS      $0x1e, Z21, Z12, K1
-	VPADDD.BCST word_4<>+0(SB), Z20, K1, Z20
-	VPERMPS     Z0, Z20, Z21
-	VCMPPS      $0x1e, Z21, Z12, K1
-	VPADDD.BCST word_2<>+0(SB), Z20, K1, Z20
-	VPERMPS     Z5, Z20, Z21
-	VCMPPS      $0x1e, Z21, Z12, K1
-	VPADDD.BCST word_1<>+0(SB), Z20, K1, Z20
-	VCMPPS      $0x1e, Z15, Z13, K1
-	VMOVAPS     Z16, Z21
-	VMOVAPS     Z17, K1, Z21
-	VMOVDQA32.Z Z11, K1, Z12
-	VCMPPS      $0x1e, Z21, Z13, K1
-	VPADDD.BCST word_4<>+0(SB), Z12, K1, Z12
-	VPERMPS     Z0, Z12, Z21
-	VCMPPS      $0x1e, Z21, Z13, K1
-	VPADDD.BCST word_2<>+0(SB), Z12, K1, Z12
-	VPERMPS     Z5, Z12, Z21
-	VCMPPS      $0x1e, Z21, Z13, K1
-	VPADDD.BCST word_1<>+0(SB), Z12, K1, Z12
+	VMOVAPS     Z16, Z22
+	VMOVAPS     Z17, K1, Z22
+	VMOVDQA32.Z Z11, K1, Z21
+	VCMPPS      $0x1e, Z22, Z12, K1
+	VPADDD.BCST word_4<>+0(SB), Z21, K1, Z21
+	VPERMPS     Z0, Z21, Z22
+	VCMPPS      $0x1e, Z22, Z12, K1
+	VPADDD.BCST word_2<>+0(SB), Z21, K1, Z21
+	VPERMPS     Z5, Z21, Z22
+	VCMPPS      $0x1e, Z22, Z12, K1
+	VPADDD.BCST word_1<>+0(SB), Z21, K1, Z21
 	VCMPPS      $0x1e, Z15, Z18, K1
-	VMOVAPS     Z16, Z21
-	VMOVAPS     Z17, K1, Z21
-	VMOVDQA32.Z Z11, K1, Z13
-	VCMPPS      $0x1e, Z21, Z18, K1
-	VPADDD.BCST word_4<>+0(SB), Z13, K1, Z13
-	VPERMPS     Z0, Z13, Z21
-	VCMPPS      $0x1e, Z21, Z18, K1
-	VPADDD.BCST word_2<>+0(SB), Z13, K1, Z13
-	VPERMPS     Z5, Z13, Z21
-	VCMPPS      $0x1e, Z21, Z18, K1
-	VPADDD.BCST word_1<>+0(SB), Z13, K1, Z13
+	VMOVAPS     Z16, Z22
+	VMOVAPS     Z17, K1, Z22
+	VMOVDQA32.Z Z11, K1, Z12
+	VCMPPS      $0x1e, Z22, Z18, K1
+	VPADDD.BCST word_4<>+0(SB), Z12, K1, Z12
+	VPERMPS     Z0, Z12, Z22
+	VCMPPS      $0x1e, Z22, Z18, K1
+	VPADDD.BCST word_2<>+0(SB), Z12, K1, Z12
+	VPERMPS     Z5, Z12, Z22
+	VCMPPS      $0x1e, Z22, Z18, K1
+	VPADDD.BCST word_1<>+0(SB), Z12, K1, Z12
 	VCMPPS      $0x1e, Z15, Z19, K1
+	VMOVAPS     Z16, Z22
+	VMOVAPS     Z17, K1, Z22
+	VMOVDQA32.Z Z11, K1, Z18
+	VCMPPS      $0x1e, Z22, Z19, K1
+	VPADDD.BCST word_4<>+0(SB), Z18, K1, Z18
+	VPERMPS     Z0, Z18, Z22
+	VCMPPS      $0x1e, Z22, Z19, K1
+	VPADDD.BCST word_2<>+0(SB), Z18, K1, Z18
+	VPERMPS     Z5, Z18, Z22
+	VCMPPS      $0x1e, Z22, Z19, K1
+	VPADDD.BCST word_1<>+0(SB), Z18, K1, Z18
+	VCMPPS      $0x1e, Z15, Z20, K1
 	VMOVAPS     Z16, Z15
 	VMOVAPS     Z17, K1, Z15
 	VMOVDQA32.Z Z11, K1, Z16
-	VCMPPS      $0x1e, Z15, Z19, K1
+	VCMPPS      $0x1e, Z15, Z20, K1
 	VPADDD.BCST word_4<>+0(SB), Z16, K1, Z16
 	VPERMPS     Z0, Z16, Z15
-	VCMPPS      $0x1e, Z15, Z19, K1
+	VCMPPS      $0x1e, Z15, Z20, K1
 	VPADDD.BCST word_2<>+0(SB), Z16, K1, Z16
 	VPERMPS     Z5, Z16, Z15
-	VCMPPS      $0x1e, Z15, Z19, K1
+	VCMPPS      $0x1e, Z15, Z20, K1
 	VPADDD.BCST word_1<>+0(SB), Z16, K1, Z16
-	VPACKUSDW   Z12, Z20, Z20
-	VPACKUSDW   Z16, Z13, Z13
-	VPACKUSWB   Z13, Z20, Z20
-	VPSHUFB     Z20, Z1, Z20
-	VPERMD      Z20, Z2, Z20
-	VPMADDUBSW  Z3, Z20, Z20
-	VPMOVWB     Z20, Y20
+	VPACKUSDW   Z12, Z21, Z21
+	VPACKUSDW   Z16, Z18, Z18
+	VPACKUSWB   Z18, Z21, Z21
+	VPSHUFB     Z21, Z1, Z21
+	VPERMD      Z21, Z2, Z21
+	VPMADDUBSW  Z3, Z21, Z21
+	VPMOVWB     Z21, Y21
 	LEAQ        1(SI), R9
 	SHRQ        $0x01, R9
 	MOVQ        $-1, R10
 	BZHIQ       R9, R10, R10
 	KMOVQ       R10, K1
-	VMOVDQU8    Z20, K1, (AX)
+	VMOVDQU8    Z21, K1, (AX)
 	ADDQ        R9, AX
 	TESTL       $0x00000001, SI
-	JZ          even52
+	JZ          even54
 	MOVBLZX     -1(AX), R9
 	MOVBLZX     zero+104(FP), R10
 	CMPB        highFirst+105(FP), $0x00
-	JE          low53
+	JE          low55
 	ANDL        $0x000000f0, R9
-	JMP         stored54
+	JMP         stored56
 
-low53:
+low55:
 	ANDL $0x0000000f, R9
 	SHLL $0x04, R10
 
-stored54:
+stored56:
 	ORL  R10, R9
 	MOVB R9, -1(AX)
 
-even52:
+even54:
 	LEAQ (DX)(SI*4), DX
 	XORQ SI, SI
 
-none51:
-done46:
-done42:
+none53:
+done48:
+done44:
 	ADDQ    $0x00000004, CX
 	VMOVAPS X14, X0
 	MOVQ    R8, SI
 	TESTQ   SI, SI
-	JNZ     block26
+	JNZ     block28
 
-finished27:
-	CMPQ (SP), $0x00
-	JEQ  unfenced55
+finished29:
+	MOVQ  8(SP), BX
+	TESTQ BX, BX
+	JNZ   fewAtATime2
+	CMPQ  (SP), $0x00
+	JEQ   unfenced57
 	SFENCE
 
-unfenced55:
+unfenced57:
 	VZEROUPPER
 	RET
 
-past24:
+past26:
 	VMOVNTDQ Y22, (AX)
-	JMP      stored25
+	JMP      stored27
 
-past49:
-	VMOVNTDQ Y20, (AX)
-	JMP      stored50
+past51:
+	VMOVNTDQ Y21, (AX)
+	JMP      stored52
 
-small45:
+small47:
 	VMULPS.BCST        word_6c000000<>+0(SB), Z0, Z0
 	VMULPS             Z0, Z6, Z5
 	VFMADD231PS.RD_SAE Z0, Z4, Z5
@@ -772,90 +784,90 @@ small45:
 	VPERMPS            Z5, Z8, Z16
 	VPERMPS            Z5, Z9, Z17
 	CMPQ               SI, $0x40
-	JB                 done57
+	JB                 done59
 
-loop56:
+loop58:
 	PREFETCHT0  16384(DX)
 	VMOVUPS     (DX), Z12
 	VMULPS.BCST word_6c000000<>+0(SB), Z12, Z12
 	PREFETCHT0  16448(DX)
-	VMOVUPS     64(DX), Z13
-	VMULPS.BCST word_6c000000<>+0(SB), Z13, Z13
-	PREFETCHT0  16512(DX)
-	VMOVUPS     128(DX), Z18
+	VMOVUPS     64(DX), Z18
 	VMULPS.BCST word_6c000000<>+0(SB), Z18, Z18
-	PREFETCHT0  16576(DX)
-	VMOVUPS     192(DX), Z19
+	PREFETCHT0  16512(DX)
+	VMOVUPS     128(DX), Z19
 	VMULPS.BCST word_6c000000<>+0(SB), Z19, Z19
+	PREFETCHT0  16576(DX)
+	VMOVUPS     192(DX), Z20
+	VMULPS.BCST word_6c000000<>+0(SB), Z20, Z20
 	VCMPPS      $0x1e, Z15, Z12, K1
-	VMOVAPS     Z16, Z21
-	VMOVAPS     Z17, K1, Z21
-	VMOVDQA32.Z Z11, K1, Z20
-	VCMPPS      $0x1e, Z21, Z12, K1
-	VPADDD.BCST word_4<>+0(SB), Z20, K1, Z20
-	VPERMPS     Z0, Z20, Z21
-	VCMPPS      $0x1e, Z21, Z12, K1
-	VPADDD.BCST word_2<>+0(SB), Z20, K1, Z20
-	VPERMPS     Z5, Z20, Z21
-	VCMPPS      $0x1e, Z21, Z12, K1
-	VPADDD.BCST word_1<>+0(SB), Z20, K1, Z20
-	VCMPPS      $0x1e, Z15, Z13, K1
-	VMOVAPS     Z16, Z21
-	VMOVAPS     Z17, K1, Z21
-	VMOVDQA32.Z Z11, K1, Z12
-	VCMPPS      $0x1e, Z21, Z13, K1
-	VPADDD.BCST word_4<>+0(SB), Z12, K1, Z12
-	VPERMPS     Z0, Z12, Z21
-	VCMPPS      $0x1e, Z21, Z13, K1
-	VPADDD.BCST word_2<>+0(SB), Z12, K1, Z12
-	VPERMPS     Z5, Z12, Z21
-	VCMPPS      $0x1e, Z21, Z13, K1
-	VPADDD.BCST word_1<>+0(SB), Z12, K1, Z12
+	VMOVAPS     Z16, Z22
+	VMOVAPS     Z17, K1, Z22
+	VMOVDQA32.Z Z11, K1, Z21
+	VCMPPS      $0x1e, Z22, Z12, K1
+	VPADDD.BCST word_4<>+0(SB), Z21, K1, Z21
+	VPERMPS     Z0, Z21, Z22
+	VCMPPS      $0x1e, Z22, Z12, K1
+	VPADDD.BCST word_2<>+0(SB), Z21, K1, Z21
+	VPERMPS     Z5, Z21, Z22
+	VCMPPS      $0x1e, Z22, Z12, K1
+	VPADDD.BCST word_1<>+0(SB), Z21, K1, Z21
 	VCMPPS      $0x1e, Z15, Z18, K1
-	VMOVAPS     Z16, Z21
-	VMOVAPS     Z17, K1, Z21
-	VMOVDQA32.Z Z11, K1, Z13
-	VCMPPS      $0x1e, Z21, Z18, K1
-	VPADDD.BCST word_4<>+0(SB), Z13, K1, Z13
-	VPERMPS     Z0, Z13, Z21
-	VCMPPS      $0x1e, Z21, Z18, K1
-	VPADDD.BCST word_2<>+0(SB), Z13, K1, Z13
-	VPERMPS     Z5, Z13, Z21
-	VCMPPS      $0x1e, Z21, Z18, K1
-	VPADDD.BCST word_1<>+0(SB), Z13, K1, Z13
+	VMOVAPS     Z16, Z22
+	VMOVAPS     Z17, K1, Z22
+	VMOVDQA32.Z Z11, K1, Z12
+	VCMPPS      $0x1e, Z22, Z18, K1
+	VPADDD.BCST word_4<>+0(SB), Z12, K1, Z12
+	VPERMPS     Z0, Z12, Z22
+	VCMPPS      $0x1e, Z22, Z18, K1
+	VPADDD.BCST word_2<>+0(SB), Z12, K1, Z12
+	VPERMPS     Z5, Z12, Z22
+	VCMPPS      $0x1e, Z22, Z18, K1
+	VPADDD.BCST word_1<>+0(SB), Z12, K1, Z12
 	VCMPPS      $0x1e, Z15, Z19, K1
-	VMOVAPS     Z16, Z21
-	VMOVAPS     Z17, K1, Z21
+	VMOVAPS     Z16, Z22
+	VMOVAPS     Z17, K1, Z22
 	VMOVDQA32.Z Z11, K1, Z18
-	VCMPPS      $0x1e, Z21, Z19, K1
+	VCMPPS      $0x1e, Z22, Z19, K1
 	VPADDD.BCST word_4<>+0(SB), Z18, K1, Z18
-	VPERMPS     Z0, Z18, Z21
-	VCMPPS      $0x1e, Z21, Z19, K1
+	VPERMPS     Z0, Z18, Z22
+	VCMPPS      $0x1e, Z22, Z19, K1
 	VPADDD.BCST word_2<>+0(SB), Z18, K1, Z18
-	VPERMPS     Z5, Z18, Z21
-	VCMPPS      $0x1e, Z21, Z19, K1
+	VPERMPS     Z5, Z18, Z22
+	VCMPPS      $0x1e, Z22, Z19, K1
 	VPADDD.BCST word_1<>+0(SB), Z18, K1, Z18
-	VPACKUSDW   Z12, Z20, Z20
-	VPACKUSDW   Z18, Z13, Z13
-	VPACKUSWB   Z13, Z20, Z20
-	VPSHUFB     Z20, Z1, Z20
-	VPERMD      Z20, Z2, Z20
-	VPMADDUBSW  Z3, Z20, Z20
-	VPMOVWB     Z20, Y20
+	VCMPPS      $0x1e, Z15, Z20, K1
+	VMOVAPS     Z16, Z22
+	VMOVAPS     Z17, K1, Z22
+	VMOVDQA32.Z Z11, K1, Z19
+	VCMPPS      $0x1e, Z22, Z20, K1
+	VPADDD.BCST word_4<>+0(SB), Z19, K1, Z19
+	VPERMPS     Z0, Z19, Z22
+	VCMPPS      $0x1e, Z22, Z20, K1
+	VPADDD.BCST word_2<>+0(SB), Z19, K1, Z19
+	VPERMPS     Z5, Z19, Z22
+	VCMPPS      $0x1e, Z22, Z20, K1
+	VPADDD.BCST word_1<>+0(SB), Z19, K1, Z19
+	VPACKUSDW   Z12, Z21, Z21
+	VPACKUSDW   Z19, Z18, Z18
+	VPACKUSWB   Z18, Z21, Z21
+	VPSHUFB     Z21, Z1, Z21
+	VPERMD      Z21, Z2, Z21
+	VPMADDUBSW  Z3, Z21, Z21
+	VPMOVWB     Z21, Y21
 	CMPB        (SP), $0x00
-	JNE         past58
-	VMOVDQU64   Y20, (AX)
+	JNE         past60
+	VMOVDQU64   Y21, (AX)
 
-stored59:
+stored61:
 	ADDQ $0x00000100, DX
 	ADDQ $0x00000020, AX
 	SUBQ $0x40, SI
 	CMPQ SI, $0x40
-	JAE  loop56
+	JAE  loop58
 
-done57:
+done59:
 	TESTQ       SI, SI
-	JZ          none60
+	JZ          none62
 	MOVQ        $-1, R9
 	BZHIQ       SI, R9, R9
 	KMOVW       R9, K1
@@ -864,105 +876,105 @@ done57:
 	VMULPS.BCST word_6c000000<>+0(SB), Z12, Z12
 	KMOVW       R9, K1
 	SHRQ        $0x10, R9
-	VMOVUPS.Z   64(DX), K1, Z13
-	VMULPS.BCST word_6c000000<>+0(SB), Z13, Z13
-	KMOVW       R9, K1
-	SHRQ        $0x10, R9
-	VMOVUPS.Z   128(DX), K1, Z18
+	VMOVUPS.Z   64(DX), K1, Z18
 	VMULPS.BCST word_6c000000<>+0(SB), Z18, Z18
 	KMOVW       R9, K1
 	SHRQ        $0x10, R9
-	VMOVUPS.Z   192(DX), K1, Z19
+	VMOVUPS.Z   128(DX), K1, Z19
 	VMULPS.BCST word_6c000000<>+0(SB), Z19, Z19
+	KMOVW       R9, K1
+	SHRQ        $0x10, R9
+	VMOVUPS.Z   192(DX), K1, Z20
+	VMULPS.BCST word_6c000000<>+0(SB), Z20, Z20
 	VCMPPS      $0x1e, Z15, Z12, K1
-	VMOVAPS     Z16, Z21
-	VMOVAPS     Z17, K1, Z21
-	VMOVDQA32.Z Z11, K1, Z20
-	VCMPPS      $0x1e, Z21, Z12, K1
-	VPADDD.BCST word_4<>+0(SB), Z20, K1, Z20
-	VPERMPS     Z0, Z20, Z21
-	VCMPPS      $0x1e, Z21, Z12, K1
-	VPADDD.BCST word_2<>+0(SB), Z20, K1, Z20
-	VPERMPS     Z5, Z20, Z21
-	VCMPPS      $0x1e, Z21, Z12, K1
-	VPADDD.BCST word_1<>+0(SB), Z20, K1, Z20
-	VCMPPS      $0x1e, Z15, Z13, K1
-	VMOVAPS     Z16, Z21
-	VMOVAPS     Z17, K1, Z21
-	VMOVDQA32.Z Z11, K1, Z12
-	VCMPPS      $0x1e, Z21, Z13, K1
-	VPADDD.BCST word_4<>+0(SB), Z12, K1, Z12
-	VPERMPS     Z0, Z12, Z21
-	VCMPPS      $0x1e, Z21, Z13, K1
-	VPADDD.BCST word_2<>+0(SB), Z12, K1, Z12
-	VPERMPS     Z5, Z12, Z21
-	VCMPPS      $0x1e, Z21, Z13, K1
-	VPADDD.BCST word_1<>+0(SB), Z12, K1, Z12
+	VMOVAPS     Z16, Z22
+	VMOVAPS     Z17, K1, Z22
+	VMOVDQA32.Z Z11, K1, Z21
+	VCMPPS      $0x1e, Z22, Z12, K1
+	VPADDD.BCST word_4<>+0(SB), Z21, K1, Z21
+	VPERMPS     Z0, Z21, Z22
+	VCMPPS      $0x1e, Z22, Z12, K1
+	VPADDD.BCST word_2<>+0(SB), Z21, K1, Z21
+	VPERMPS     Z5, Z21, Z22
+	VCMPPS      $0x1e, Z22, Z12, K1
+	VPADDD.BCST word_1<>+0(SB), Z21, K1, Z21
 	VCMPPS      $0x1e, Z15, Z18, K1
-	VMOVAPS     Z16, Z21
-	VMOVAPS     Z17, K1, Z21
-	VMOVDQA32.Z Z11, K1, Z13
-	VCMPPS      $0x1e, Z21, Z18, K1
-	VPADDD.BCST word_4<>+0(SB), Z13, K1, Z13
-	VPERMPS     Z0, Z13, Z21
-	VCMPPS      $0x1e, Z21, Z18, K1
-	VPADDD.BCST word_2<>+0(SB), Z13, K1, Z13
-	VPERMPS     Z5, Z13, Z21
-	VCMPPS      $0x1e, Z21, Z18, K1
-	VPADDD.BCST word_1<>+0(SB), Z13, K1, Z13
+	VMOVAPS     Z16, Z22
+	VMOVAPS     Z17, K1, Z22
+	VMOVDQA32.Z Z11, K1, Z12
+	VCMPPS      $0x1e, Z22, Z18, K1
+	VPADDD.BCST word_4<>+0(SB), Z12, K1, Z12
+	VPERMPS     Z0, Z12, Z22
+	VCMPPS      $0x1e, Z22, Z18, K1
+	VPADDD.BCST word_2<>+0(SB), Z12, K1, Z12
+	VPERMPS     Z5, Z12, Z22
+	VCMPPS      $0x1e, Z22, Z18, K1
+	VPADDD.BCST word_1<>+0(SB), Z12, K1, Z12
 	VCMPPS      $0x1e, Z15, Z19, K1
+	VMOVAPS     Z16, Z22
+	VMOVAPS     Z17, K1, Z22
+	VMOVDQA32.Z Z11, K1, Z18
+	VCMPPS      $0x1e, Z22, Z19, K1
+	VPADDD.BCST word_4<>+0(SB), Z18, K1, Z18
+	VPERMPS     Z0, Z18, Z22
+	VCMPPS      $0x1e, Z22, Z19, K1
+	VPADDD.BCST word_2<>+0(SB), Z18, K1, Z18
+	VPERMPS     Z5, Z18, Z22
+	VCMPPS      $0x1e, Z22, Z19, K1
+	VPADDD.BCST word_1<>+0(SB), Z18, K1, Z18
+	VCMPPS      $0x1e, Z15, Z20, K1
 	VMOVAPS     Z16, Z15
 	VMOVAPS     Z17, K1, Z15
 	VMOVDQA32.Z Z11, K1, Z16
-	VCMPPS      $0x1e, Z15, Z19, K1
+	VCMPPS      $0x1e, Z15, Z20, K1
 	VPADDD.BCST word_4<>+0(SB), Z16, K1, Z16
 	VPERMPS     Z0, Z16, Z15
-	VCMPPS      $0x1e, Z15, Z19, K1
+	VCMPPS      $0x1e, Z15, Z20, K1
 	VPADDD.BCST word_2<>+0(SB), Z16, K1, Z16
 	VPERMPS     Z5, Z16, Z15
-	VCMPPS      $0x1e, Z15, Z19, K1
+	VCMPPS      $0x1e, Z15, Z20, K1
 	VPADDD.BCST word_1<>+0(SB), Z16, K1, Z16
-	VPACKUSDW   Z12, Z20, Z20
-	VPACKUSDW   Z16, Z13, Z13
-	VPACKUSWB   Z13, Z20, Z20
-	VPSHUFB     Z20, Z1, Z20
-	VPERMD      Z20, Z2, Z20
-	VPMADDUBSW  Z3, Z20, Z20
-	VPMOVWB     Z20, Y20
+	VPACKUSDW   Z12, Z21, Z21
+	VPACKUSDW   Z16, Z18, Z18
+	VPACKUSWB   Z18, Z21, Z21
+	VPSHUFB     Z21, Z1, Z21
+	VPERMD      Z21, Z2, Z21
+	VPMADDUBSW  Z3, Z21, Z21
+	VPMOVWB     Z21, Y21
 	LEAQ        1(SI), R9
 	SHRQ        $0x01, R9
 	MOVQ        $-1, R10
 	BZHIQ       R9, R10, R10
 	KMOVQ       R10, K1
-	VMOVDQU8    Z20, K1, (AX)
+	VMOVDQU8    Z21, K1, (AX)
 	ADDQ        R9, AX
 	TESTL       $0x00000001, SI
-	JZ          even61
+	JZ          even63
 	MOVBLZX     -1(AX), R9
 	MOVBLZX     zero+104(FP), R10
 	CMPB        highFirst+105(FP), $0x00
-	JE          low62
+	JE          low64
 	ANDL        $0x000000f0, R9
-	JMP         stored63
+	JMP         stored65
 
-low62:
+low64:
 	ANDL $0x0000000f, R9
 	SHLL $0x04, R10
 
-stored63:
+stored65:
 	ORL  R10, R9
 	MOVB R9, -1(AX)
 
-even61:
+even63:
 	LEAQ (DX)(SI*4), DX
 	XORQ SI, SI
 
-none60:
-	JMP done46
+none62:
+	JMP done48
 
-past58:
-	VMOVNTDQ Y20, (AX)
-	JMP      stored59
+past60:
+	VMOVNTDQ Y21, (AX)
+	JMP      stored61
 
 DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB)/4, $0x00000000
 DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+4(SB)/4, $0x00000004
@@ -1038,21 +1050,21 @@ GLOBL word_6c000000<>(SB), RODATA|NOPTR, $4
 
 // func Quantize4CellsAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, cells *[64]uint32, order *[256]uint8, zero uint8, highFirst bool, stream bool) int
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+
-TEXT ·Quantize4CellsAVX512(SB), $24-120
+TEXT ·Quantize4CellsAVX512(SB), $32-120
 	MOVQ  codes_base+0(FP), AX
 	MOVQ  scales_base+24(FP), CX
 	MOVQ  x_base+48(FP), DX
 	XORL  BX, BX
 	CMPB  stream+106(FP), $0x00
-	JE    cached64
+	JE    cached66
 	MOVQ  block+72(FP), SI
 	TESTQ $0x0000003f, SI
-	JNZ   cached64
+	JNZ   cached66
 	TESTQ $0x0000003f, AX
-	JNZ   cached64
+	JNZ   cached66
 	INCQ  BX
 
-cached64:
+cached66:
 	MOVQ            cells+88(FP), SI
 	MOVQ            order+96(FP), DI
 	VBROADCASTI32X4 (DI), Z2
@@ -1081,22 +1093,25 @@ cached64:
 	MOVQ            BX, (SP)
 	MOVQ            x_len+56(FP), BX
 	MOVQ            $0x00000000, ret+112(FP)
-	MOVQ            block+72(FP), DI
-	TESTQ           $0x0000003f, DI
-	JNZ             few65
-	CMPQ            DI, $0x00000200
-	JHI             few65
-	SHLQ            $0x02, DI
-	CMPQ            BX, DI
-	JB              few65
-	VPBROADCASTD    word_7fffffff<>+0(SB), Z15
-	MOVQ            DX, R8
-	VBROADCASTSS    least+84(FP), Z0
-	MOVQ            block+72(FP), SI
-	CMPQ            SI, $0x40
-	JB              done67
 
-loop66:
+fewAtATime67:
+	MOVQ         $0x00000000, 8(SP)
+	MOVQ         block+72(FP), DI
+	TESTQ        $0x0000003f, DI
+	JNZ          few68
+	CMPQ         DI, $0x00000200
+	JHI          few68
+	SHLQ         $0x02, DI
+	CMPQ         BX, DI
+	JB           few68
+	VPBROADCASTD word_7fffffff<>+0(SB), Z15
+	MOVQ         DX, R8
+	VBROADCASTSS least+84(FP), Z0
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done71
+
+loop70:
 	VPANDD  (R8), Z15, Z1
 	VPANDD  64(R8), Z15, Z6
 	VPANDD  128(R8), Z15, Z10
@@ -1108,15 +1123,15 @@ loop66:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop66
+	JAE     loop70
 
-done67:
+done71:
 	VBROADCASTSS least+84(FP), Z1
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done69
+	JB           done73
 
-loop68:
+loop72:
 	VPANDD  (R8), Z15, Z6
 	VPANDD  64(R8), Z15, Z10
 	VPANDD  128(R8), Z15, Z18
@@ -1128,15 +1143,15 @@ loop68:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop68
+	JAE     loop72
 
-done69:
+done73:
 	VBROADCASTSS least+84(FP), Z6
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done71
+	JB           done75
 
-loop70:
+loop74:
 	VPANDD  (R8), Z15, Z10
 	VPANDD  64(R8), Z15, Z18
 	VPANDD  128(R8), Z15, Z19
@@ -1148,15 +1163,15 @@ loop70:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop70
+	JAE     loop74
 
-done71:
+done75:
 	VBROADCASTSS least+84(FP), Z10
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done73
+	JB           done77
 
-loop72:
+loop76:
 	VPANDD  (R8), Z15, Z18
 	VPANDD  64(R8), Z15, Z19
 	VPANDD  128(R8), Z15, Z20
@@ -1168,9 +1183,9 @@ loop72:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop72
+	JAE     loop76
 
-done73:
+done77:
 	VSHUFI32X4 $0x88, Z1, Z0, Z18
 	VSHUFI32X4 $0xdd, Z1, Z0, Z0
 	VPMAXUD    Z0, Z18, Z18
@@ -1188,17 +1203,17 @@ done73:
 	VPERMD     Z1, Z0, Z1
 	VMOVAPS    X1, X0
 
-again74:
+again78:
 	MOVQ         BX, SI
 	SUBQ         DI, SI
 	CMPQ         SI, DI
-	JB           last75
+	JB           last79
 	VBROADCASTSS least+84(FP), Z1
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done77
+	JB           done81
 
-loop76:
+loop80:
 	VPANDD  (R8), Z15, Z6
 	VPANDD  64(R8), Z15, Z10
 	VPANDD  128(R8), Z15, Z16
@@ -1210,15 +1225,15 @@ loop76:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop76
+	JAE     loop80
 
-done77:
+done81:
 	VBROADCASTSS least+84(FP), Z6
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done79
+	JB           done83
 
-loop78:
+loop82:
 	VPANDD  (R8), Z15, Z10
 	VPANDD  64(R8), Z15, Z16
 	VPANDD  128(R8), Z15, Z18
@@ -1230,15 +1245,15 @@ loop78:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop78
+	JAE     loop82
 
-done79:
+done83:
 	VBROADCASTSS least+84(FP), Z10
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done81
+	JB           done85
 
-loop80:
+loop84:
 	VPANDD  (R8), Z15, Z16
 	VPANDD  64(R8), Z15, Z18
 	VPANDD  128(R8), Z15, Z19
@@ -1250,15 +1265,15 @@ loop80:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop80
+	JAE     loop84
 
-done81:
+done85:
 	VBROADCASTSS least+84(FP), Z16
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done83
+	JB           done87
 
-loop82:
+loop86:
 	VPANDD  (R8), Z15, Z18
 	VPANDD  64(R8), Z15, Z19
 	VPANDD  128(R8), Z15, Z20
@@ -1270,9 +1285,9 @@ loop82:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop82
+	JAE     loop86
 
-done83:
+done87:
 	VSHUFI32X4 $0x88, Z6, Z1, Z18
 	VSHUFI32X4 $0xdd, Z6, Z1, Z1
 	VPMAXUD    Z1, Z18, Z18
@@ -1290,32 +1305,38 @@ done83:
 	VPERMD     Z6, Z1, Z6
 	VMOVAPS    X6, X16
 
-last75:
+last79:
 	VBROADCASTSS divisor+80(FP), X1
 	VDIVPS       X1, X0, X0
 	VPSUBD.BCST  word_21800000<>+0(SB), X0, X1
 	VPCMPUD.BCST $0x05, word_5e000000<>+0(SB), X1, K1
 	KMOVW        K1, SI
 	TESTL        SI, SI
-	JNZ          few65
+	JZ           ordinary69
+	SUBQ         DI, BX
+	MOVQ         BX, 8(SP)
+	MOVQ         DI, BX
+	JMP          few68
+
+ordinary69:
 	VMOVUPS      X0, (CX)
 	VBROADCASTSS word_417fd70a<>+0(SB), Z1
 	VDIVPS       X0, X1, X1
-	VMOVUPS      X1, 8(SP)
+	VMOVUPS      X1, 16(SP)
 	XORL         SI, SI
 
-block84:
+block88:
 	MOVQ               block+72(FP), R9
 	VBROADCASTSS       (CX), Z0
-	VBROADCASTSS       8(SP)(SI*4), Z1
+	VBROADCASTSS       16(SP)(SI*4), Z1
 	VMULPS             Z0, Z8, Z6
 	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VMULPS             Z0, Z12, Z10
 	VFMADD231PS.RD_SAE Z0, Z9, Z10
 	CMPQ               R9, $0x40
-	JB                 done86
+	JB                 done90
 
-loop85:
+loop89:
 	PREFETCHT0         16384(DX)
 	VMOVUPS            (DX), Z0
 	PREFETCHT0         16448(DX)
@@ -1360,29 +1381,29 @@ loop85:
 	VPMADDUBSW         Z4, Z21, Z21
 	VPMOVWB            Z21, Y21
 	CMPB               (SP), $0x00
-	JNE                past87
+	JNE                past91
 	VMOVDQU64          Y21, (AX)
 
-stored88:
+stored92:
 	ADDQ $0x00000100, DX
 	ADDQ $0x00000020, AX
 	SUBQ $0x40, R9
 	CMPQ R9, $0x40
-	JAE  loop85
+	JAE  loop89
 
-done86:
+done90:
 	ADDQ    $0x00000004, CX
 	INCQ    SI
 	CMPQ    SI, $0x04
-	JB      block84
+	JB      block88
 	SUBQ    DI, BX
 	VMOVAPS X16, X0
 	CMPQ    BX, DI
-	JAE     again74
+	JAE     again78
 
-few65:
+few68:
 	TESTQ        BX, BX
-	JZ           finished90
+	JZ           finished94
 	MOVQ         DX, DI
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, BX
@@ -1398,44 +1419,44 @@ few65:
 	VPXORD       Z15, Z15, Z15
 	VBROADCASTSS least+84(FP), Z1
 	CMPQ         R8, $0x40
-	JB           done92
+	JB           done96
 
-loop91:
-	VPANDD  (R9), Z0, Z16
-	VPMAXUD Z16, Z1, Z1
-	VPANDD  64(R9), Z0, Z16
-	VPMAXUD Z16, Z6, Z6
-	VPANDD  128(R9), Z0, Z16
-	VPMAXUD Z16, Z10, Z10
-	VPANDD  192(R9), Z0, Z16
-	VPMAXUD Z16, Z15, Z15
+loop95:
+	VPANDD  (R9), Z0, Z18
+	VPMAXUD Z18, Z1, Z1
+	VPANDD  64(R9), Z0, Z18
+	VPMAXUD Z18, Z6, Z6
+	VPANDD  128(R9), Z0, Z18
+	VPMAXUD Z18, Z10, Z10
+	VPANDD  192(R9), Z0, Z18
+	VPMAXUD Z18, Z15, Z15
 	ADDQ    $0x00000100, R9
 	SUBQ    $0x40, R8
 	CMPQ    R8, $0x40
-	JAE     loop91
+	JAE     loop95
 
-done92:
+done96:
 	CMPQ R8, $0x10
-	JB   done94
+	JB   done98
 
-loop93:
-	VPANDD  (R9), Z0, Z16
-	VPMAXUD Z16, Z1, Z1
+loop97:
+	VPANDD  (R9), Z0, Z18
+	VPMAXUD Z18, Z1, Z1
 	ADDQ    $0x00000040, R9
 	SUBQ    $0x10, R8
 	CMPQ    R8, $0x10
-	JAE     loop93
+	JAE     loop97
 
-done94:
+done98:
 	TESTQ    R8, R8
-	JZ       done95
+	JZ       done99
 	MOVQ     $-1, R10
 	BZHIQ    R8, R10, R10
 	KMOVW    R10, K1
 	VPANDD.Z (R9), Z0, K1, Z0
 	VPMAXUD  Z0, Z1, Z1
 
-done95:
+done99:
 	VPMAXUD       Z6, Z1, Z1
 	VPMAXUD       Z15, Z10, Z10
 	VPMAXUD       Z10, Z1, Z1
@@ -1451,10 +1472,10 @@ done95:
 	VPMAXUD       Z0, Z1, Z1
 	VMOVAPS       X1, X0
 
-block89:
+block93:
 	XORL         R8, R8
 	TESTQ        BX, BX
-	JZ           last96
+	JZ           last100
 	MOVQ         block+72(FP), R8
 	CMPQ         R8, BX
 	CMOVQGT      BX, R8
@@ -1466,49 +1487,49 @@ block89:
 	VPXORD       Z6, Z6, Z6
 	VPXORD       Z10, Z10, Z10
 	VPXORD       Z15, Z15, Z15
-	VPXORD       Z16, Z16, Z16
+	VPXORD       Z17, Z17, Z17
 	VBROADCASTSS least+84(FP), Z6
 	CMPQ         R9, $0x40
-	JB           done98
+	JB           done102
 
-loop97:
-	VPANDD  (R10), Z1, Z17
-	VPMAXUD Z17, Z6, Z6
-	VPANDD  64(R10), Z1, Z17
-	VPMAXUD Z17, Z10, Z10
-	VPANDD  128(R10), Z1, Z17
-	VPMAXUD Z17, Z15, Z15
-	VPANDD  192(R10), Z1, Z17
-	VPMAXUD Z17, Z16, Z16
+loop101:
+	VPANDD  (R10), Z1, Z18
+	VPMAXUD Z18, Z6, Z6
+	VPANDD  64(R10), Z1, Z18
+	VPMAXUD Z18, Z10, Z10
+	VPANDD  128(R10), Z1, Z18
+	VPMAXUD Z18, Z15, Z15
+	VPANDD  192(R10), Z1, Z18
+	VPMAXUD Z18, Z17, Z17
 	ADDQ    $0x00000100, R10
 	SUBQ    $0x40, R9
 	CMPQ    R9, $0x40
-	JAE     loop97
+	JAE     loop101
 
-done98:
+done102:
 	CMPQ R9, $0x10
-	JB   done100
+	JB   done104
 
-loop99:
-	VPANDD  (R10), Z1, Z17
-	VPMAXUD Z17, Z6, Z6
+loop103:
+	VPANDD  (R10), Z1, Z18
+	VPMAXUD Z18, Z6, Z6
 	ADDQ    $0x00000040, R10
 	SUBQ    $0x10, R9
 	CMPQ    R9, $0x10
-	JAE     loop99
+	JAE     loop103
 
-done100:
+done104:
 	TESTQ    R9, R9
-	JZ       done101
+	JZ       done105
 	MOVQ     $-1, R11
 	BZHIQ    R9, R11, R11
 	KMOVW    R11, K1
 	VPANDD.Z (R10), Z1, K1, Z1
 	VPMAXUD  Z1, Z6, Z6
 
-done101:
+done105:
 	VPMAXUD       Z10, Z6, Z6
-	VPMAXUD       Z16, Z15, Z15
+	VPMAXUD       Z17, Z15, Z15
 	VPMAXUD       Z15, Z6, Z6
 	VEXTRACTI64X4 $0x01, Z6, Y1
 	VPMAXUD       Z1, Z6, Z6
@@ -1522,14 +1543,14 @@ done101:
 	VPMAXUD       Z1, Z6, Z6
 	VMOVAPS       X6, X17
 
-last96:
+last100:
 	VMOVD X0, R9
 	CMPL  R9, $0x7f800000
-	JB    finite102
+	JB    finite106
 	INCQ  ret+112(FP)
 	MOVL  $0x7fc00000, R9
 
-zero103:
+zero107:
 	MOVL         R9, (CX)
 	MOVBLZX      zero+104(FP), R9
 	MOVL         R9, R10
@@ -1540,38 +1561,38 @@ zero103:
 	SHRQ         $0x01, SI
 	VPBROADCASTB R9, Z0
 	CMPQ         SI, $0x40
-	JB           done107
+	JB           done111
 
-loop106:
+loop110:
 	VMOVDQU64 Z0, (AX)
 	ADDQ      $0x00000040, AX
 	SUBQ      $0x40, SI
 	CMPQ      SI, $0x40
-	JAE       loop106
+	JAE       loop110
 
-done107:
+done111:
 	MOVQ     $-1, R9
 	BZHIQ    SI, R9, R9
 	KMOVQ    R9, K1
 	VMOVDQU8 Z0, K1, (AX)
 	ADDQ     SI, AX
-	JMP      done105
+	JMP      done109
 
-finite102:
+finite106:
 	VDIVSS  divisor+80(FP), X0, X1
 	VMOVD   X1, R9
 	TESTL   R9, R9
-	JZ      zero103
+	JZ      zero107
 	CMPL    R9, $0x7f800000
-	JB      divided104
+	JB      divided108
 	VMOVAPS X0, X1
 
-divided104:
+divided108:
 	VMOVSS             X1, (CX)
 	VBROADCASTSS       X1, Z0
 	VMOVD              X0, R9
 	CMPL               R9, $0x21800000
-	JB                 small108
+	JB                 small112
 	VMOVSS             word_417fd70a<>+0(SB), X1
 	VDIVSS             X0, X1, X1
 	VBROADCASTSS       X1, Z1
@@ -1580,66 +1601,66 @@ divided104:
 	VMULPS             Z0, Z12, Z10
 	VFMADD231PS.RD_SAE Z0, Z9, Z10
 	CMPQ               SI, $0x40
-	JB                 done111
+	JB                 done115
 
-loop110:
+loop114:
 	PREFETCHT0         16384(DX)
 	VMOVUPS            (DX), Z0
 	PREFETCHT0         16448(DX)
 	VMOVUPS            64(DX), Z15
 	PREFETCHT0         16512(DX)
-	VMOVUPS            128(DX), Z16
+	VMOVUPS            128(DX), Z18
 	PREFETCHT0         16576(DX)
-	VMOVUPS            192(DX), Z18
-	VMOVAPS            Z13, Z19
-	VFMADD231PS.RD_SAE Z1, Z0, Z19
-	VMOVAPS            Z19, Z20
-	VPERMI2PS          Z10, Z6, Z20
-	VPERMI2D           Z11, Z7, Z19
-	VCMPPS             $0x1e, Z20, Z0, K1
-	VPADDD             Z14, Z19, K1, Z19
+	VMOVUPS            192(DX), Z19
+	VMOVAPS            Z13, Z20
+	VFMADD231PS.RD_SAE Z1, Z0, Z20
+	VMOVAPS            Z20, Z21
+	VPERMI2PS          Z10, Z6, Z21
+	VPERMI2D           Z11, Z7, Z20
+	VCMPPS             $0x1e, Z21, Z0, K1
+	VPADDD             Z14, Z20, K1, Z20
 	VMOVAPS            Z13, Z0
 	VFMADD231PS.RD_SAE Z1, Z15, Z0
-	VMOVAPS            Z0, Z20
-	VPERMI2PS          Z10, Z6, Z20
+	VMOVAPS            Z0, Z21
+	VPERMI2PS          Z10, Z6, Z21
 	VPERMI2D           Z11, Z7, Z0
-	VCMPPS             $0x1e, Z20, Z15, K1
+	VCMPPS             $0x1e, Z21, Z15, K1
 	VPADDD             Z14, Z0, K1, Z0
 	VMOVAPS            Z13, Z15
-	VFMADD231PS.RD_SAE Z1, Z16, Z15
-	VMOVAPS            Z15, Z20
-	VPERMI2PS          Z10, Z6, Z20
+	VFMADD231PS.RD_SAE Z1, Z18, Z15
+	VMOVAPS            Z15, Z21
+	VPERMI2PS          Z10, Z6, Z21
 	VPERMI2D           Z11, Z7, Z15
-	VCMPPS             $0x1e, Z20, Z16, K1
+	VCMPPS             $0x1e, Z21, Z18, K1
 	VPADDD             Z14, Z15, K1, Z15
-	VMOVAPS            Z13, Z16
-	VFMADD231PS.RD_SAE Z1, Z18, Z16
-	VMOVAPS            Z16, Z20
-	VPERMI2PS          Z10, Z6, Z20
-	VPERMI2D           Z11, Z7, Z16
-	VCMPPS             $0x1e, Z20, Z18, K1
-	VPADDD             Z14, Z16, K1, Z16
-	VPACKUSDW          Z0, Z19, Z19
-	VPACKUSDW          Z16, Z15, Z15
-	VPACKUSWB          Z15, Z19, Z19
-	VPSHUFB            Z19, Z2, Z19
-	VPERMD             Z19, Z3, Z19
-	VPMADDUBSW         Z4, Z19, Z19
-	VPMOVWB            Z19, Y19
+	VMOVAPS            Z13, Z18
+	VFMADD231PS.RD_SAE Z1, Z19, Z18
+	VMOVAPS            Z18, Z21
+	VPERMI2PS          Z10, Z6, Z21
+	VPERMI2D           Z11, Z7, Z18
+	VCMPPS             $0x1e, Z21, Z19, K1
+	VPADDD             Z14, Z18, K1, Z18
+	VPACKUSDW          Z0, Z20, Z20
+	VPACKUSDW          Z18, Z15, Z15
+	VPACKUSWB          Z15, Z20, Z20
+	VPSHUFB            Z20, Z2, Z20
+	VPERMD             Z20, Z3, Z20
+	VPMADDUBSW         Z4, Z20, Z20
+	VPMOVWB            Z20, Y20
 	CMPB               (SP), $0x00
-	JNE                past112
-	VMOVDQU64          Y19, (AX)
+	JNE                past116
+	VMOVDQU64          Y20, (AX)
 
-stored113:
+stored117:
 	ADDQ $0x00000100, DX
 	ADDQ $0x00000020, AX
 	SUBQ $0x40, SI
 	CMPQ SI, $0x40
-	JAE  loop110
+	JAE  loop114
 
-done111:
+done115:
 	TESTQ              SI, SI
-	JZ                 none114
+	JZ                 none118
 	MOVQ               $-1, R9
 	BZHIQ              SI, R9, R9
 	KMOVW              R9, K1
@@ -1650,100 +1671,103 @@ done111:
 	VMOVUPS.Z          64(DX), K1, Z15
 	KMOVW              R9, K1
 	SHRQ               $0x10, R9
-	VMOVUPS.Z          128(DX), K1, Z16
+	VMOVUPS.Z          128(DX), K1, Z18
 	KMOVW              R9, K1
 	SHRQ               $0x10, R9
-	VMOVUPS.Z          192(DX), K1, Z18
-	VMOVAPS            Z13, Z19
-	VFMADD231PS.RD_SAE Z1, Z0, Z19
-	VMOVAPS            Z19, Z20
-	VPERMI2PS          Z10, Z6, Z20
-	VPERMI2D           Z11, Z7, Z19
-	VCMPPS             $0x1e, Z20, Z0, K1
-	VPADDD             Z14, Z19, K1, Z19
+	VMOVUPS.Z          192(DX), K1, Z19
+	VMOVAPS            Z13, Z20
+	VFMADD231PS.RD_SAE Z1, Z0, Z20
+	VMOVAPS            Z20, Z21
+	VPERMI2PS          Z10, Z6, Z21
+	VPERMI2D           Z11, Z7, Z20
+	VCMPPS             $0x1e, Z21, Z0, K1
+	VPADDD             Z14, Z20, K1, Z20
 	VMOVAPS            Z13, Z0
 	VFMADD231PS.RD_SAE Z1, Z15, Z0
-	VMOVAPS            Z0, Z20
-	VPERMI2PS          Z10, Z6, Z20
+	VMOVAPS            Z0, Z21
+	VPERMI2PS          Z10, Z6, Z21
 	VPERMI2D           Z11, Z7, Z0
-	VCMPPS             $0x1e, Z20, Z15, K1
+	VCMPPS             $0x1e, Z21, Z15, K1
 	VPADDD             Z14, Z0, K1, Z0
 	VMOVAPS            Z13, Z15
-	VFMADD231PS.RD_SAE Z1, Z16, Z15
-	VMOVAPS            Z15, Z20
-	VPERMI2PS          Z10, Z6, Z20
+	VFMADD231PS.RD_SAE Z1, Z18, Z15
+	VMOVAPS            Z15, Z21
+	VPERMI2PS          Z10, Z6, Z21
 	VPERMI2D           Z11, Z7, Z15
-	VCMPPS             $0x1e, Z20, Z16, K1
+	VCMPPS             $0x1e, Z21, Z18, K1
 	VPADDD             Z14, Z15, K1, Z15
-	VMOVAPS            Z13, Z16
-	VFMADD231PS.RD_SAE Z1, Z18, Z16
-	VMOVAPS            Z16, Z1
+	VMOVAPS            Z13, Z18
+	VFMADD231PS.RD_SAE Z1, Z19, Z18
+	VMOVAPS            Z18, Z1
 	VPERMI2PS          Z10, Z6, Z1
-	VPERMI2D           Z11, Z7, Z16
-	VCMPPS             $0x1e, Z1, Z18, K1
-	VPADDD             Z14, Z16, K1, Z16
-	VPACKUSDW          Z0, Z19, Z19
-	VPACKUSDW          Z16, Z15, Z15
-	VPACKUSWB          Z15, Z19, Z19
-	VPSHUFB            Z19, Z2, Z19
-	VPERMD             Z19, Z3, Z19
-	VPMADDUBSW         Z4, Z19, Z19
-	VPMOVWB            Z19, Y19
+	VPERMI2D           Z11, Z7, Z18
+	VCMPPS             $0x1e, Z1, Z19, K1
+	VPADDD             Z14, Z18, K1, Z18
+	VPACKUSDW          Z0, Z20, Z20
+	VPACKUSDW          Z18, Z15, Z15
+	VPACKUSWB          Z15, Z20, Z20
+	VPSHUFB            Z20, Z2, Z20
+	VPERMD             Z20, Z3, Z20
+	VPMADDUBSW         Z4, Z20, Z20
+	VPMOVWB            Z20, Y20
 	LEAQ               1(SI), R9
 	SHRQ               $0x01, R9
 	MOVQ               $-1, R10
 	BZHIQ              R9, R10, R10
 	KMOVQ              R10, K1
-	VMOVDQU8           Z19, K1, (AX)
+	VMOVDQU8           Z20, K1, (AX)
 	ADDQ               R9, AX
 	TESTL              $0x00000001, SI
-	JZ                 even115
+	JZ                 even119
 	MOVBLZX            -1(AX), R9
 	MOVBLZX            zero+104(FP), R10
 	CMPB               highFirst+105(FP), $0x00
-	JE                 low116
+	JE                 low120
 	ANDL               $0x000000f0, R9
-	JMP                stored117
+	JMP                stored121
 
-low116:
+low120:
 	ANDL $0x0000000f, R9
 	SHLL $0x04, R10
 
-stored117:
+stored121:
 	ORL  R10, R9
 	MOVB R9, -1(AX)
 
-even115:
+even119:
 	LEAQ (DX)(SI*4), DX
 	XORQ SI, SI
 
-none114:
+none118:
+done113:
 done109:
-done105:
 	ADDQ    $0x00000004, CX
 	VMOVAPS X17, X0
 	MOVQ    R8, SI
 	TESTQ   SI, SI
-	JNZ     block89
+	JNZ     block93
 
-finished90:
-	CMPQ (SP), $0x00
-	JEQ  unfenced118
+finished94:
+	MOVQ  8(SP), BX
+	TESTQ BX, BX
+	JNZ   fewAtATime67
+	CMPQ  (SP), $0x00
+	JEQ   unfenced122
 	SFENCE
 
-unfenced118:
+unfenced122:
 	VZEROUPPER
 	RET
 
-past87:
+past91:
 	VMOVNTDQ Y21, (AX)
-	JMP      stored88
+	JMP      stored92
 
-past112:
-	VMOVNTDQ Y19, (AX)
-	JMP      stored113
+past116:
+	VMOVNTDQ Y20, (AX)
+	JMP      stored117
 
-small108:
+small112:
 	VMULPS.BCST        word_6c000000<>+0(SB), Z0, Z0
 	VMOVSS             word_417fd70a<>+0(SB), X1
 	VDIVSS             X0, X1, X1
@@ -1753,9 +1777,9 @@ small108:
 	VMULPS             Z0, Z12, Z10
 	VFMADD231PS.RD_SAE Z0, Z9, Z10
 	CMPQ               SI, $0x40
-	JB                 done120
+	JB                 done124
 
-loop119:
+loop123:
 	PREFETCHT0         16384(DX)
 	VMOVUPS            (DX), Z0
 	VMULPS.BCST        word_6c000000<>+0(SB), Z0, Z0
@@ -1763,60 +1787,60 @@ loop119:
 	VMOVUPS            64(DX), Z15
 	VMULPS.BCST        word_6c000000<>+0(SB), Z15, Z15
 	PREFETCHT0         16512(DX)
-	VMOVUPS            128(DX), Z16
-	VMULPS.BCST        word_6c000000<>+0(SB), Z16, Z16
-	PREFETCHT0         16576(DX)
-	VMOVUPS            192(DX), Z18
+	VMOVUPS            128(DX), Z18
 	VMULPS.BCST        word_6c000000<>+0(SB), Z18, Z18
-	VMOVAPS            Z13, Z19
-	VFMADD231PS.RD_SAE Z1, Z0, Z19
-	VMOVAPS            Z19, Z20
-	VPERMI2PS          Z10, Z6, Z20
-	VPERMI2D           Z11, Z7, Z19
-	VCMPPS             $0x1e, Z20, Z0, K1
-	VPADDD             Z14, Z19, K1, Z19
+	PREFETCHT0         16576(DX)
+	VMOVUPS            192(DX), Z19
+	VMULPS.BCST        word_6c000000<>+0(SB), Z19, Z19
+	VMOVAPS            Z13, Z20
+	VFMADD231PS.RD_SAE Z1, Z0, Z20
+	VMOVAPS            Z20, Z21
+	VPERMI2PS          Z10, Z6, Z21
+	VPERMI2D           Z11, Z7, Z20
+	VCMPPS             $0x1e, Z21, Z0, K1
+	VPADDD             Z14, Z20, K1, Z20
 	VMOVAPS            Z13, Z0
 	VFMADD231PS.RD_SAE Z1, Z15, Z0
-	VMOVAPS            Z0, Z20
-	VPERMI2PS          Z10, Z6, Z20
+	VMOVAPS            Z0, Z21
+	VPERMI2PS          Z10, Z6, Z21
 	VPERMI2D           Z11, Z7, Z0
-	VCMPPS             $0x1e, Z20, Z15, K1
+	VCMPPS             $0x1e, Z21, Z15, K1
 	VPADDD             Z14, Z0, K1, Z0
 	VMOVAPS            Z13, Z15
-	VFMADD231PS.RD_SAE Z1, Z16, Z15
-	VMOVAPS            Z15, Z20
-	VPERMI2PS          Z10, Z6, Z20
+	VFMADD231PS.RD_SAE Z1, Z18, Z15
+	VMOVAPS            Z15, Z21
+	VPERMI2PS          Z10, Z6, Z21
 	VPERMI2D           Z11, Z7, Z15
-	VCMPPS             $0x1e, Z20, Z16, K1
+	VCMPPS             $0x1e, Z21, Z18, K1
 	VPADDD             Z14, Z15, K1, Z15
-	VMOVAPS            Z13, Z16
-	VFMADD231PS.RD_SAE Z1, Z18, Z16
-	VMOVAPS            Z16, Z20
-	VPERMI2PS          Z10, Z6, Z20
-	VPERMI2D           Z11, Z7, Z16
-	VCMPPS             $0x1e, Z20, Z18, K1
-	VPADDD             Z14, Z16, K1, Z16
-	VPACKUSDW          Z0, Z19, Z19
-	VPACKUSDW          Z16, Z15, Z15
-	VPACKUSWB          Z15, Z19, Z19
-	VPSHUFB            Z19, Z2, Z19
-	VPERMD             Z19, Z3, Z19
-	VPMADDUBSW         Z4, Z19, Z19
-	VPMOVWB            Z19, Y19
+	VMOVAPS            Z13, Z18
+	VFMADD231PS.RD_SAE Z1, Z19, Z18
+	VMOVAPS            Z18, Z21
+	VPERMI2PS          Z10, Z6, Z21
+	VPERMI2D           Z11, Z7, Z18
+	VCMPPS             $0x1e, Z21, Z19, K1
+	VPADDD             Z14, Z18, K1, Z18
+	VPACKUSDW          Z0, Z20, Z20
+	VPACKUSDW          Z18, Z15, Z15
+	VPACKUSWB          Z15, Z20, Z20
+	VPSHUFB            Z20, Z2, Z20
+	VPERMD             Z20, Z3, Z20
+	VPMADDUBSW         Z4, Z20, Z20
+	VPMOVWB            Z20, Y20
 	CMPB               (SP), $0x00
-	JNE                past121
-	VMOVDQU64          Y19, (AX)
+	JNE                past125
+	VMOVDQU64          Y20, (AX)
 
-stored122:
+stored126:
 	ADDQ $0x00000100, DX
 	ADDQ $0x00000020, AX
 	SUBQ $0x40, SI
 	CMPQ SI, $0x40
-	JAE  loop119
+	JAE  loop123
 
-done120:
+done124:
 	TESTQ              SI, SI
-	JZ                 none123
+	JZ                 none127
 	MOVQ               $-1, R9
 	BZHIQ              SI, R9, R9
 	KMOVW              R9, K1
@@ -1829,81 +1853,81 @@ done120:
 	VMULPS.BCST        word_6c000000<>+0(SB), Z15, Z15
 	KMOVW              R9, K1
 	SHRQ               $0x10, R9
-	VMOVUPS.Z          128(DX), K1, Z16
-	VMULPS.BCST        word_6c000000<>+0(SB), Z16, Z16
+	VMOVUPS.Z          128(DX), K1, Z18
+	VMULPS.BCST        word_6c000000<>+0(SB), Z18, Z18
 	KMOVW              R9, K1
 	SHRQ               $0x10, R9
-	VMOVUPS.Z          192(DX), K1, Z18
-	VMULPS.BCST        word_6c000000<>+0(SB), Z18, Z18
-	VMOVAPS            Z13, Z19
-	VFMADD231PS.RD_SAE Z1, Z0, Z19
-	VMOVAPS            Z19, Z20
-	VPERMI2PS          Z10, Z6, Z20
-	VPERMI2D           Z11, Z7, Z19
-	VCMPPS             $0x1e, Z20, Z0, K1
-	VPADDD             Z14, Z19, K1, Z19
+	VMOVUPS.Z          192(DX), K1, Z19
+	VMULPS.BCST        word_6c000000<>+0(SB), Z19, Z19
+	VMOVAPS            Z13, Z20
+	VFMADD231PS.RD_SAE Z1, Z0, Z20
+	VMOVAPS            Z20, Z21
+	VPERMI2PS          Z10, Z6, Z21
+	VPERMI2D           Z11, Z7, Z20
+	VCMPPS             $0x1e, Z21, Z0, K1
+	VPADDD             Z14, Z20, K1, Z20
 	VMOVAPS            Z13, Z0
 	VFMADD231PS.RD_SAE Z1, Z15, Z0
-	VMOVAPS            Z0, Z20
-	VPERMI2PS          Z10, Z6, Z20
+	VMOVAPS            Z0, Z21
+	VPERMI2PS          Z10, Z6, Z21
 	VPERMI2D           Z11, Z7, Z0
-	VCMPPS             $0x1e, Z20, Z15, K1
+	VCMPPS             $0x1e, Z21, Z15, K1
 	VPADDD             Z14, Z0, K1, Z0
 	VMOVAPS            Z13, Z15
-	VFMADD231PS.RD_SAE Z1, Z16, Z15
-	VMOVAPS            Z15, Z20
-	VPERMI2PS          Z10, Z6, Z20
+	VFMADD231PS.RD_SAE Z1, Z18, Z15
+	VMOVAPS            Z15, Z21
+	VPERMI2PS          Z10, Z6, Z21
 	VPERMI2D           Z11, Z7, Z15
-	VCMPPS             $0x1e, Z20, Z16, K1
+	VCMPPS             $0x1e, Z21, Z18, K1
 	VPADDD             Z14, Z15, K1, Z15
-	VMOVAPS            Z13, Z16
-	VFMADD231PS.RD_SAE Z1, Z18, Z16
-	VMOVAPS            Z16, Z1
+	VMOVAPS            Z13, Z18
+	VFMADD231PS.RD_SAE Z1, Z19, Z18
+	VMOVAPS            Z18, Z1
 	VPERMI2PS          Z10, Z6, Z1
-	VPERMI2D           Z11, Z7, Z16
-	VCMPPS             $0x1e, Z1, Z18, K1
-	VPADDD             Z14, Z16, K1, Z16
-	VPACKUSDW          Z0, Z19, Z19
-	VPACKUSDW          Z16, Z15, Z15
-	VPACKUSWB          Z15, Z19, Z19
-	VPSHUFB            Z19, Z2, Z19
-	VPERMD             Z19, Z3, Z19
-	VPMADDUBSW         Z4, Z19, Z19
-	VPMOVWB            Z19, Y19
+	VPERMI2D           Z11, Z7, Z18
+	VCMPPS             $0x1e, Z1, Z19, K1
+	VPADDD             Z14, Z18, K1, Z18
+	VPACKUSDW          Z0, Z20, Z20
+	VPACKUSDW          Z18, Z15, Z15
+	VPACKUSWB          Z15, Z20, Z20
+	VPSHUFB            Z20, Z2, Z20
+	VPERMD             Z20, Z3, Z20
+	VPMADDUBSW         Z4, Z20, Z20
+	VPMOVWB            Z20, Y20
 	LEAQ               1(SI), R9
 	SHRQ               $0x01, R9
 	MOVQ               $-1, R10
 	BZHIQ              R9, R10, R10
 	KMOVQ              R10, K1
-	VMOVDQU8           Z19, K1, (AX)
+	VMOVDQU8           Z20, K1, (AX)
 	ADDQ               R9, AX
 	TESTL              $0x00000001, SI
-	JZ                 even124
+	JZ                 even128
 	MOVBLZX            -1(AX), R9
 	MOVBLZX            zero+104(FP), R10
 	CMPB               highFirst+105(FP), $0x00
-	JE                 low125
+	JE                 low129
 	ANDL               $0x000000f0, R9
-	JMP                stored126
+	JMP                stored130
 
-low125:
+low129:
 	ANDL $0x0000000f, R9
 	SHLL $0x04, R10
 
-stored126:
+stored130:
 	ORL  R10, R9
 	MOVB R9, -1(AX)
 
-even124:
+even128:
 	LEAQ (DX)(SI*4), DX
 	XORQ SI, SI
 
-none123:
-	JMP done109
+none127:
+	JMP done113
 
-past121:
-	VMOVNTDQ Y19, (AX)
-	JMP      stored122
+past125:
+	VMOVNTDQ Y20, (AX)
+	JMP      stored126
 
 DATA word_417fd70a<>+0(SB)/4, $0x417fd70a
 GLOBL word_417fd70a<>(SB), RODATA|NOPTR, $4
@@ -1913,21 +1937,21 @@ GLOBL word_4b400000<>(SB), RODATA|NOPTR, $4
 
 // func Quantize4RangesAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, ranges *[48]uint32, order *[256]uint8, zero uint8, highFirst bool, stream bool) int
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+
-TEXT ·Quantize4RangesAVX512(SB), $24-120
+TEXT ·Quantize4RangesAVX512(SB), $32-120
 	MOVQ  codes_base+0(FP), AX
 	MOVQ  scales_base+24(FP), CX
 	MOVQ  x_base+48(FP), DX
 	XORL  BX, BX
 	CMPB  stream+106(FP), $0x00
-	JE    cached127
+	JE    cached131
 	MOVQ  block+72(FP), SI
 	TESTQ $0x0000003f, SI
-	JNZ   cached127
+	JNZ   cached131
 	TESTQ $0x0000003f, AX
-	JNZ   cached127
+	JNZ   cached131
 	INCQ  BX
 
-cached127:
+cached131:
 	MOVQ            ranges+88(FP), SI
 	MOVQ            order+96(FP), DI
 	VBROADCASTI32X4 (DI), Z2
@@ -1952,22 +1976,25 @@ cached127:
 	MOVQ            BX, (SP)
 	MOVQ            x_len+56(FP), BX
 	MOVQ            $0x00000000, ret+112(FP)
-	MOVQ            block+72(FP), DI
-	TESTQ           $0x0000003f, DI
-	JNZ             few128
-	CMPQ            DI, $0x00000200
-	JHI             few128
-	SHLQ            $0x02, DI
-	CMPQ            BX, DI
-	JB              few128
-	VPBROADCASTD    word_7fffffff<>+0(SB), Z14
-	MOVQ            DX, R8
-	VBROADCASTSS    least+84(FP), Z0
-	MOVQ            block+72(FP), SI
-	CMPQ            SI, $0x40
-	JB              done130
 
-loop129:
+fewAtATime132:
+	MOVQ         $0x00000000, 8(SP)
+	MOVQ         block+72(FP), DI
+	TESTQ        $0x0000003f, DI
+	JNZ          few133
+	CMPQ         DI, $0x00000200
+	JHI          few133
+	SHLQ         $0x02, DI
+	CMPQ         BX, DI
+	JB           few133
+	VPBROADCASTD word_7fffffff<>+0(SB), Z14
+	MOVQ         DX, R8
+	VBROADCASTSS least+84(FP), Z0
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done136
+
+loop135:
 	VPANDD  (R8), Z14, Z1
 	VPANDD  64(R8), Z14, Z6
 	VPANDD  128(R8), Z14, Z17
@@ -1979,15 +2006,15 @@ loop129:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop129
+	JAE     loop135
 
-done130:
+done136:
 	VBROADCASTSS least+84(FP), Z1
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done132
+	JB           done138
 
-loop131:
+loop137:
 	VPANDD  (R8), Z14, Z6
 	VPANDD  64(R8), Z14, Z17
 	VPANDD  128(R8), Z14, Z18
@@ -1999,15 +2026,15 @@ loop131:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop131
+	JAE     loop137
 
-done132:
+done138:
 	VBROADCASTSS least+84(FP), Z6
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done134
+	JB           done140
 
-loop133:
+loop139:
 	VPANDD  (R8), Z14, Z17
 	VPANDD  64(R8), Z14, Z18
 	VPANDD  128(R8), Z14, Z19
@@ -2019,15 +2046,15 @@ loop133:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop133
+	JAE     loop139
 
-done134:
+done140:
 	VBROADCASTSS least+84(FP), Z17
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done136
+	JB           done142
 
-loop135:
+loop141:
 	VPANDD  (R8), Z14, Z18
 	VPANDD  64(R8), Z14, Z19
 	VPANDD  128(R8), Z14, Z20
@@ -2039,9 +2066,9 @@ loop135:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop135
+	JAE     loop141
 
-done136:
+done142:
 	VSHUFI32X4 $0x88, Z1, Z0, Z18
 	VSHUFI32X4 $0xdd, Z1, Z0, Z0
 	VPMAXUD    Z0, Z18, Z18
@@ -2059,17 +2086,17 @@ done136:
 	VPERMD     Z1, Z0, Z1
 	VMOVAPS    X1, X0
 
-again137:
+again143:
 	MOVQ         BX, SI
 	SUBQ         DI, SI
 	CMPQ         SI, DI
-	JB           last138
+	JB           last144
 	VBROADCASTSS least+84(FP), Z1
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done140
+	JB           done146
 
-loop139:
+loop145:
 	VPANDD  (R8), Z14, Z6
 	VPANDD  64(R8), Z14, Z15
 	VPANDD  128(R8), Z14, Z17
@@ -2081,15 +2108,15 @@ loop139:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop139
+	JAE     loop145
 
-done140:
+done146:
 	VBROADCASTSS least+84(FP), Z6
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done142
+	JB           done148
 
-loop141:
+loop147:
 	VPANDD  (R8), Z14, Z15
 	VPANDD  64(R8), Z14, Z17
 	VPANDD  128(R8), Z14, Z18
@@ -2101,15 +2128,15 @@ loop141:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop141
+	JAE     loop147
 
-done142:
+done148:
 	VBROADCASTSS least+84(FP), Z15
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done144
+	JB           done150
 
-loop143:
+loop149:
 	VPANDD  (R8), Z14, Z17
 	VPANDD  64(R8), Z14, Z18
 	VPANDD  128(R8), Z14, Z19
@@ -2121,15 +2148,15 @@ loop143:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop143
+	JAE     loop149
 
-done144:
+done150:
 	VBROADCASTSS least+84(FP), Z17
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, $0x40
-	JB           done146
+	JB           done152
 
-loop145:
+loop151:
 	VPANDD  (R8), Z14, Z18
 	VPANDD  64(R8), Z14, Z19
 	VPANDD  128(R8), Z14, Z20
@@ -2141,9 +2168,9 @@ loop145:
 	ADDQ    $0x00000100, R8
 	SUBQ    $0x40, SI
 	CMPQ    SI, $0x40
-	JAE     loop145
+	JAE     loop151
 
-done146:
+done152:
 	VSHUFI32X4 $0x88, Z6, Z1, Z18
 	VSHUFI32X4 $0xdd, Z6, Z1, Z1
 	VPMAXUD    Z1, Z18, Z18
@@ -2161,31 +2188,37 @@ done146:
 	VPERMD     Z6, Z1, Z6
 	VMOVAPS    X6, X15
 
-last138:
+last144:
 	VBROADCASTSS divisor+80(FP), X1
 	VDIVPS       X1, X0, X0
 	VPSUBD.BCST  word_21800000<>+0(SB), X0, X1
 	VPCMPUD.BCST $0x05, word_5e000000<>+0(SB), X1, K1
 	KMOVW        K1, SI
 	TESTL        SI, SI
-	JNZ          few128
+	JZ           ordinary134
+	SUBQ         DI, BX
+	MOVQ         BX, 8(SP)
+	MOVQ         DI, BX
+	JMP          few133
+
+ordinary134:
 	VMOVUPS      X0, (CX)
 	VBROADCASTSS word_417fd70a<>+0(SB), Z1
 	VDIVPS       X0, X1, X1
-	VMOVUPS      X1, 8(SP)
+	VMOVUPS      X1, 16(SP)
 	XORL         SI, SI
 
-block147:
+block153:
 	MOVQ               block+72(FP), R9
 	VBROADCASTSS       (CX), Z0
-	VBROADCASTSS       8(SP)(SI*4), Z1
+	VBROADCASTSS       16(SP)(SI*4), Z1
 	VMULPS             Z0, Z10, Z6
 	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VPERMPS            Z6, Z7, Z0
 	CMPQ               R9, $0x40
-	JB                 done149
+	JB                 done155
 
-loop148:
+loop154:
 	PREFETCHT0         16384(DX)
 	VMOVUPS            (DX), Z17
 	PREFETCHT0         16448(DX)
@@ -2238,29 +2271,29 @@ loop148:
 	VPMADDUBSW         Z4, Z21, Z21
 	VPMOVWB            Z21, Y21
 	CMPB               (SP), $0x00
-	JNE                past150
+	JNE                past156
 	VMOVDQU64          Y21, (AX)
 
-stored151:
+stored157:
 	ADDQ $0x00000100, DX
 	ADDQ $0x00000020, AX
 	SUBQ $0x40, R9
 	CMPQ R9, $0x40
-	JAE  loop148
+	JAE  loop154
 
-done149:
+done155:
 	ADDQ    $0x00000004, CX
 	INCQ    SI
 	CMPQ    SI, $0x04
-	JB      block147
+	JB      block153
 	SUBQ    DI, BX
 	VMOVAPS X15, X0
 	CMPQ    BX, DI
-	JAE     again137
+	JAE     again143
 
-few128:
+few133:
 	TESTQ        BX, BX
-	JZ           finished153
+	JZ           finished159
 	MOVQ         DX, DI
 	MOVQ         block+72(FP), SI
 	CMPQ         SI, BX
@@ -2273,49 +2306,49 @@ few128:
 	VPXORD       Z1, Z1, Z1
 	VPXORD       Z6, Z6, Z6
 	VPXORD       Z14, Z14, Z14
-	VPXORD       Z15, Z15, Z15
+	VPXORD       Z17, Z17, Z17
 	VBROADCASTSS least+84(FP), Z1
 	CMPQ         R8, $0x40
-	JB           done155
+	JB           done161
 
-loop154:
-	VPANDD  (R9), Z0, Z17
-	VPMAXUD Z17, Z1, Z1
-	VPANDD  64(R9), Z0, Z17
-	VPMAXUD Z17, Z6, Z6
-	VPANDD  128(R9), Z0, Z17
-	VPMAXUD Z17, Z14, Z14
-	VPANDD  192(R9), Z0, Z17
-	VPMAXUD Z17, Z15, Z15
+loop160:
+	VPANDD  (R9), Z0, Z18
+	VPMAXUD Z18, Z1, Z1
+	VPANDD  64(R9), Z0, Z18
+	VPMAXUD Z18, Z6, Z6
+	VPANDD  128(R9), Z0, Z18
+	VPMAXUD Z18, Z14, Z14
+	VPANDD  192(R9), Z0, Z18
+	VPMAXUD Z18, Z17, Z17
 	ADDQ    $0x00000100, R9
 	SUBQ    $0x40, R8
 	CMPQ    R8, $0x40
-	JAE     loop154
+	JAE     loop160
 
-done155:
+done161:
 	CMPQ R8, $0x10
-	JB   done157
+	JB   done163
 
-loop156:
-	VPANDD  (R9), Z0, Z17
-	VPMAXUD Z17, Z1, Z1
+loop162:
+	VPANDD  (R9), Z0, Z18
+	VPMAXUD Z18, Z1, Z1
 	ADDQ    $0x00000040, R9
 	SUBQ    $0x10, R8
 	CMPQ    R8, $0x10
-	JAE     loop156
+	JAE     loop162
 
-done157:
+done163:
 	TESTQ    R8, R8
-	JZ       done158
+	JZ       done164
 	MOVQ     $-1, R10
 	BZHIQ    R8, R10, R10
 	KMOVW    R10, K1
 	VPANDD.Z (R9), Z0, K1, Z0
 	VPMAXUD  Z0, Z1, Z1
 
-done158:
+done164:
 	VPMAXUD       Z6, Z1, Z1
-	VPMAXUD       Z15, Z14, Z14
+	VPMAXUD       Z17, Z14, Z14
 	VPMAXUD       Z14, Z1, Z1
 	VEXTRACTI64X4 $0x01, Z1, Y0
 	VPMAXUD       Z0, Z1, Z1
@@ -2329,10 +2362,10 @@ done158:
 	VPMAXUD       Z0, Z1, Z1
 	VMOVAPS       X1, X0
 
-block152:
+block158:
 	XORL         R8, R8
 	TESTQ        BX, BX
-	JZ           last159
+	JZ           last165
 	MOVQ         block+72(FP), R8
 	CMPQ         R8, BX
 	CMOVQGT      BX, R8
@@ -2343,51 +2376,51 @@ block152:
 	VPBROADCASTD word_7fffffff<>+0(SB), Z1
 	VPXORD       Z6, Z6, Z6
 	VPXORD       Z14, Z14, Z14
-	VPXORD       Z15, Z15, Z15
 	VPXORD       Z16, Z16, Z16
+	VPXORD       Z17, Z17, Z17
 	VBROADCASTSS least+84(FP), Z6
 	CMPQ         R9, $0x40
-	JB           done161
+	JB           done167
 
-loop160:
-	VPANDD  (R10), Z1, Z17
-	VPMAXUD Z17, Z6, Z6
-	VPANDD  64(R10), Z1, Z17
-	VPMAXUD Z17, Z14, Z14
-	VPANDD  128(R10), Z1, Z17
-	VPMAXUD Z17, Z15, Z15
-	VPANDD  192(R10), Z1, Z17
-	VPMAXUD Z17, Z16, Z16
+loop166:
+	VPANDD  (R10), Z1, Z18
+	VPMAXUD Z18, Z6, Z6
+	VPANDD  64(R10), Z1, Z18
+	VPMAXUD Z18, Z14, Z14
+	VPANDD  128(R10), Z1, Z18
+	VPMAXUD Z18, Z16, Z16
+	VPANDD  192(R10), Z1, Z18
+	VPMAXUD Z18, Z17, Z17
 	ADDQ    $0x00000100, R10
 	SUBQ    $0x40, R9
 	CMPQ    R9, $0x40
-	JAE     loop160
+	JAE     loop166
 
-done161:
+done167:
 	CMPQ R9, $0x10
-	JB   done163
+	JB   done169
 
-loop162:
-	VPANDD  (R10), Z1, Z17
-	VPMAXUD Z17, Z6, Z6
+loop168:
+	VPANDD  (R10), Z1, Z18
+	VPMAXUD Z18, Z6, Z6
 	ADDQ    $0x00000040, R10
 	SUBQ    $0x10, R9
 	CMPQ    R9, $0x10
-	JAE     loop162
+	JAE     loop168
 
-done163:
+done169:
 	TESTQ    R9, R9
-	JZ       done164
+	JZ       done170
 	MOVQ     $-1, R11
 	BZHIQ    R9, R11, R11
 	KMOVW    R11, K1
 	VPANDD.Z (R10), Z1, K1, Z1
 	VPMAXUD  Z1, Z6, Z6
 
-done164:
+done170:
 	VPMAXUD       Z14, Z6, Z6
-	VPMAXUD       Z16, Z15, Z15
-	VPMAXUD       Z15, Z6, Z6
+	VPMAXUD       Z17, Z16, Z16
+	VPMAXUD       Z16, Z6, Z6
 	VEXTRACTI64X4 $0x01, Z6, Y1
 	VPMAXUD       Z1, Z6, Z6
 	VSHUFI64X2    $0x02, Z6, Z6, Z1
@@ -2400,14 +2433,14 @@ done164:
 	VPMAXUD       Z1, Z6, Z6
 	VMOVAPS       X6, X16
 
-last159:
+last165:
 	VMOVD X0, R9
 	CMPL  R9, $0x7f800000
-	JB    finite165
+	JB    finite171
 	INCQ  ret+112(FP)
 	MOVL  $0x7fc00000, R9
 
-zero166:
+zero172:
 	MOVL         R9, (CX)
 	MOVBLZX      zero+104(FP), R9
 	MOVL         R9, R10
@@ -2418,38 +2451,38 @@ zero166:
 	SHRQ         $0x01, SI
 	VPBROADCASTB R9, Z0
 	CMPQ         SI, $0x40
-	JB           done170
+	JB           done176
 
-loop169:
+loop175:
 	VMOVDQU64 Z0, (AX)
 	ADDQ      $0x00000040, AX
 	SUBQ      $0x40, SI
 	CMPQ      SI, $0x40
-	JAE       loop169
+	JAE       loop175
 
-done170:
+done176:
 	MOVQ     $-1, R9
 	BZHIQ    SI, R9, R9
 	KMOVQ    R9, K1
 	VMOVDQU8 Z0, K1, (AX)
 	ADDQ     SI, AX
-	JMP      done168
+	JMP      done174
 
-finite165:
+finite171:
 	VDIVSS  divisor+80(FP), X0, X1
 	VMOVD   X1, R9
 	TESTL   R9, R9
-	JZ      zero166
+	JZ      zero172
 	CMPL    R9, $0x7f800000
-	JB      divided167
+	JB      divided173
 	VMOVAPS X0, X1
 
-divided167:
+divided173:
 	VMOVSS             X1, (CX)
 	VBROADCASTSS       X1, Z0
 	VMOVD              X0, R9
 	CMPL               R9, $0x21800000
-	JB                 small171
+	JB                 small177
 	VMOVSS             word_417fd70a<>+0(SB), X1
 	VDIVSS             X0, X1, X1
 	VBROADCASTSS       X1, Z1
@@ -2457,74 +2490,74 @@ divided167:
 	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VPERMPS            Z6, Z7, Z0
 	CMPQ               SI, $0x40
-	JB                 done174
+	JB                 done180
 
-loop173:
+loop179:
 	PREFETCHT0         16384(DX)
 	VMOVUPS            (DX), Z14
 	PREFETCHT0         16448(DX)
-	VMOVUPS            64(DX), Z15
+	VMOVUPS            64(DX), Z17
 	PREFETCHT0         16512(DX)
-	VMOVUPS            128(DX), Z17
+	VMOVUPS            128(DX), Z18
 	PREFETCHT0         16576(DX)
-	VMOVUPS            192(DX), Z18
-	VMOVAPS            Z11, Z19
-	VFMADD231PS.RD_SAE Z1, Z14, Z19
-	VPERMI2D           Z9, Z8, Z19
-	VPERMPS            Z0, Z19, Z20
-	VCMPPS             $0x1e, Z20, Z14, K1
-	VPADDD             Z13, Z19, K1, Z19
-	VPERMPS            Z6, Z19, Z20
-	VCMPPS             $0x1e, Z20, Z14, K1
-	VPADDD             Z12, Z19, K1, Z19
+	VMOVUPS            192(DX), Z19
+	VMOVAPS            Z11, Z20
+	VFMADD231PS.RD_SAE Z1, Z14, Z20
+	VPERMI2D           Z9, Z8, Z20
+	VPERMPS            Z0, Z20, Z21
+	VCMPPS             $0x1e, Z21, Z14, K1
+	VPADDD             Z13, Z20, K1, Z20
+	VPERMPS            Z6, Z20, Z21
+	VCMPPS             $0x1e, Z21, Z14, K1
+	VPADDD             Z12, Z20, K1, Z20
 	VMOVAPS            Z11, Z14
-	VFMADD231PS.RD_SAE Z1, Z15, Z14
+	VFMADD231PS.RD_SAE Z1, Z17, Z14
 	VPERMI2D           Z9, Z8, Z14
-	VPERMPS            Z0, Z14, Z20
-	VCMPPS             $0x1e, Z20, Z15, K1
+	VPERMPS            Z0, Z14, Z21
+	VCMPPS             $0x1e, Z21, Z17, K1
 	VPADDD             Z13, Z14, K1, Z14
-	VPERMPS            Z6, Z14, Z20
-	VCMPPS             $0x1e, Z20, Z15, K1
+	VPERMPS            Z6, Z14, Z21
+	VCMPPS             $0x1e, Z21, Z17, K1
 	VPADDD             Z12, Z14, K1, Z14
-	VMOVAPS            Z11, Z15
-	VFMADD231PS.RD_SAE Z1, Z17, Z15
-	VPERMI2D           Z9, Z8, Z15
-	VPERMPS            Z0, Z15, Z20
-	VCMPPS             $0x1e, Z20, Z17, K1
-	VPADDD             Z13, Z15, K1, Z15
-	VPERMPS            Z6, Z15, Z20
-	VCMPPS             $0x1e, Z20, Z17, K1
-	VPADDD             Z12, Z15, K1, Z15
 	VMOVAPS            Z11, Z17
 	VFMADD231PS.RD_SAE Z1, Z18, Z17
 	VPERMI2D           Z9, Z8, Z17
-	VPERMPS            Z0, Z17, Z20
-	VCMPPS             $0x1e, Z20, Z18, K1
+	VPERMPS            Z0, Z17, Z21
+	VCMPPS             $0x1e, Z21, Z18, K1
 	VPADDD             Z13, Z17, K1, Z17
-	VPERMPS            Z6, Z17, Z20
-	VCMPPS             $0x1e, Z20, Z18, K1
+	VPERMPS            Z6, Z17, Z21
+	VCMPPS             $0x1e, Z21, Z18, K1
 	VPADDD             Z12, Z17, K1, Z17
-	VPACKUSDW          Z14, Z19, Z19
-	VPACKUSDW          Z17, Z15, Z15
-	VPACKUSWB          Z15, Z19, Z19
-	VPSHUFB            Z19, Z2, Z19
-	VPERMD             Z19, Z3, Z19
-	VPMADDUBSW         Z4, Z19, Z19
-	VPMOVWB            Z19, Y19
+	VMOVAPS            Z11, Z18
+	VFMADD231PS.RD_SAE Z1, Z19, Z18
+	VPERMI2D           Z9, Z8, Z18
+	VPERMPS            Z0, Z18, Z21
+	VCMPPS             $0x1e, Z21, Z19, K1
+	VPADDD             Z13, Z18, K1, Z18
+	VPERMPS            Z6, Z18, Z21
+	VCMPPS             $0x1e, Z21, Z19, K1
+	VPADDD             Z12, Z18, K1, Z18
+	VPACKUSDW          Z14, Z20, Z20
+	VPACKUSDW          Z18, Z17, Z17
+	VPACKUSWB          Z17, Z20, Z20
+	VPSHUFB            Z20, Z2, Z20
+	VPERMD             Z20, Z3, Z20
+	VPMADDUBSW         Z4, Z20, Z20
+	VPMOVWB            Z20, Y20
 	CMPB               (SP), $0x00
-	JNE                past175
-	VMOVDQU64          Y19, (AX)
+	JNE                past181
+	VMOVDQU64          Y20, (AX)
 
-stored176:
+stored182:
 	ADDQ $0x00000100, DX
 	ADDQ $0x00000020, AX
 	SUBQ $0x40, SI
 	CMPQ SI, $0x40
-	JAE  loop173
+	JAE  loop179
 
-done174:
+done180:
 	TESTQ              SI, SI
-	JZ                 none177
+	JZ                 none183
 	MOVQ               $-1, R9
 	BZHIQ              SI, R9, R9
 	KMOVW              R9, K1
@@ -2532,111 +2565,114 @@ done174:
 	VMOVUPS.Z          (DX), K1, Z14
 	KMOVW              R9, K1
 	SHRQ               $0x10, R9
-	VMOVUPS.Z          64(DX), K1, Z15
+	VMOVUPS.Z          64(DX), K1, Z17
 	KMOVW              R9, K1
 	SHRQ               $0x10, R9
-	VMOVUPS.Z          128(DX), K1, Z17
+	VMOVUPS.Z          128(DX), K1, Z18
 	KMOVW              R9, K1
 	SHRQ               $0x10, R9
-	VMOVUPS.Z          192(DX), K1, Z18
-	VMOVAPS            Z11, Z19
-	VFMADD231PS.RD_SAE Z1, Z14, Z19
-	VPERMI2D           Z9, Z8, Z19
-	VPERMPS            Z0, Z19, Z20
-	VCMPPS             $0x1e, Z20, Z14, K1
-	VPADDD             Z13, Z19, K1, Z19
-	VPERMPS            Z6, Z19, Z20
-	VCMPPS             $0x1e, Z20, Z14, K1
-	VPADDD             Z12, Z19, K1, Z19
+	VMOVUPS.Z          192(DX), K1, Z19
+	VMOVAPS            Z11, Z20
+	VFMADD231PS.RD_SAE Z1, Z14, Z20
+	VPERMI2D           Z9, Z8, Z20
+	VPERMPS            Z0, Z20, Z21
+	VCMPPS             $0x1e, Z21, Z14, K1
+	VPADDD             Z13, Z20, K1, Z20
+	VPERMPS            Z6, Z20, Z21
+	VCMPPS             $0x1e, Z21, Z14, K1
+	VPADDD             Z12, Z20, K1, Z20
 	VMOVAPS            Z11, Z14
-	VFMADD231PS.RD_SAE Z1, Z15, Z14
+	VFMADD231PS.RD_SAE Z1, Z17, Z14
 	VPERMI2D           Z9, Z8, Z14
-	VPERMPS            Z0, Z14, Z20
-	VCMPPS             $0x1e, Z20, Z15, K1
+	VPERMPS            Z0, Z14, Z21
+	VCMPPS             $0x1e, Z21, Z17, K1
 	VPADDD             Z13, Z14, K1, Z14
-	VPERMPS            Z6, Z14, Z20
-	VCMPPS             $0x1e, Z20, Z15, K1
+	VPERMPS            Z6, Z14, Z21
+	VCMPPS             $0x1e, Z21, Z17, K1
 	VPADDD             Z12, Z14, K1, Z14
-	VMOVAPS            Z11, Z15
-	VFMADD231PS.RD_SAE Z1, Z17, Z15
-	VPERMI2D           Z9, Z8, Z15
-	VPERMPS            Z0, Z15, Z20
-	VCMPPS             $0x1e, Z20, Z17, K1
-	VPADDD             Z13, Z15, K1, Z15
-	VPERMPS            Z6, Z15, Z20
-	VCMPPS             $0x1e, Z20, Z17, K1
-	VPADDD             Z12, Z15, K1, Z15
 	VMOVAPS            Z11, Z17
 	VFMADD231PS.RD_SAE Z1, Z18, Z17
 	VPERMI2D           Z9, Z8, Z17
-	VPERMPS            Z0, Z17, Z0
-	VCMPPS             $0x1e, Z0, Z18, K1
+	VPERMPS            Z0, Z17, Z21
+	VCMPPS             $0x1e, Z21, Z18, K1
 	VPADDD             Z13, Z17, K1, Z17
-	VPERMPS            Z6, Z17, Z0
-	VCMPPS             $0x1e, Z0, Z18, K1
+	VPERMPS            Z6, Z17, Z21
+	VCMPPS             $0x1e, Z21, Z18, K1
 	VPADDD             Z12, Z17, K1, Z17
-	VPACKUSDW          Z14, Z19, Z19
-	VPACKUSDW          Z17, Z15, Z15
-	VPACKUSWB          Z15, Z19, Z19
-	VPSHUFB            Z19, Z2, Z19
-	VPERMD             Z19, Z3, Z19
-	VPMADDUBSW         Z4, Z19, Z19
-	VPMOVWB            Z19, Y19
+	VMOVAPS            Z11, Z18
+	VFMADD231PS.RD_SAE Z1, Z19, Z18
+	VPERMI2D           Z9, Z8, Z18
+	VPERMPS            Z0, Z18, Z0
+	VCMPPS             $0x1e, Z0, Z19, K1
+	VPADDD             Z13, Z18, K1, Z18
+	VPERMPS            Z6, Z18, Z0
+	VCMPPS             $0x1e, Z0, Z19, K1
+	VPADDD             Z12, Z18, K1, Z18
+	VPACKUSDW          Z14, Z20, Z20
+	VPACKUSDW          Z18, Z17, Z17
+	VPACKUSWB          Z17, Z20, Z20
+	VPSHUFB            Z20, Z2, Z20
+	VPERMD             Z20, Z3, Z20
+	VPMADDUBSW         Z4, Z20, Z20
+	VPMOVWB            Z20, Y20
 	LEAQ               1(SI), R9
 	SHRQ               $0x01, R9
 	MOVQ               $-1, R10
 	BZHIQ              R9, R10, R10
 	KMOVQ              R10, K1
-	VMOVDQU8           Z19, K1, (AX)
+	VMOVDQU8           Z20, K1, (AX)
 	ADDQ               R9, AX
 	TESTL              $0x00000001, SI
-	JZ                 even178
+	JZ                 even184
 	MOVBLZX            -1(AX), R9
 	MOVBLZX            zero+104(FP), R10
 	CMPB               highFirst+105(FP), $0x00
-	JE                 low179
+	JE                 low185
 	ANDL               $0x000000f0, R9
-	JMP                stored180
+	JMP                stored186
 
-low179:
+low185:
 	ANDL $0x0000000f, R9
 	SHLL $0x04, R10
 
-stored180:
+stored186:
 	ORL  R10, R9
 	MOVB R9, -1(AX)
 
-even178:
+even184:
 	LEAQ (DX)(SI*4), DX
 	XORQ SI, SI
 
-none177:
-done172:
-done168:
+none183:
+done178:
+done174:
 	ADDQ    $0x00000004, CX
 	VMOVAPS X16, X0
 	MOVQ    R8, SI
 	TESTQ   SI, SI
-	JNZ     block152
+	JNZ     block158
 
-finished153:
-	CMPQ (SP), $0x00
-	JEQ  unfenced181
+finished159:
+	MOVQ  8(SP), BX
+	TESTQ BX, BX
+	JNZ   fewAtATime132
+	CMPQ  (SP), $0x00
+	JEQ   unfenced187
 	SFENCE
 
-unfenced181:
+unfenced187:
 	VZEROUPPER
 	RET
 
-past150:
+past156:
 	VMOVNTDQ Y21, (AX)
-	JMP      stored151
+	JMP      stored157
 
-past175:
-	VMOVNTDQ Y19, (AX)
-	JMP      stored176
+past181:
+	VMOVNTDQ Y20, (AX)
+	JMP      stored182
 
-small171:
+small177:
 	VMULPS.BCST        word_6c000000<>+0(SB), Z0, Z0
 	VMOVSS             word_417fd70a<>+0(SB), X1
 	VDIVSS             X0, X1, X1
@@ -2645,78 +2681,78 @@ small171:
 	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VPERMPS            Z6, Z7, Z0
 	CMPQ               SI, $0x40
-	JB                 done183
+	JB                 done189
 
-loop182:
+loop188:
 	PREFETCHT0         16384(DX)
 	VMOVUPS            (DX), Z14
 	VMULPS.BCST        word_6c000000<>+0(SB), Z14, Z14
 	PREFETCHT0         16448(DX)
-	VMOVUPS            64(DX), Z15
-	VMULPS.BCST        word_6c000000<>+0(SB), Z15, Z15
-	PREFETCHT0         16512(DX)
-	VMOVUPS            128(DX), Z17
+	VMOVUPS            64(DX), Z17
 	VMULPS.BCST        word_6c000000<>+0(SB), Z17, Z17
-	PREFETCHT0         16576(DX)
-	VMOVUPS            192(DX), Z18
+	PREFETCHT0         16512(DX)
+	VMOVUPS            128(DX), Z18
 	VMULPS.BCST        word_6c000000<>+0(SB), Z18, Z18
-	VMOVAPS            Z11, Z19
-	VFMADD231PS.RD_SAE Z1, Z14, Z19
-	VPERMI2D           Z9, Z8, Z19
-	VPERMPS            Z0, Z19, Z20
-	VCMPPS             $0x1e, Z20, Z14, K1
-	VPADDD             Z13, Z19, K1, Z19
-	VPERMPS            Z6, Z19, Z20
-	VCMPPS             $0x1e, Z20, Z14, K1
-	VPADDD             Z12, Z19, K1, Z19
+	PREFETCHT0         16576(DX)
+	VMOVUPS            192(DX), Z19
+	VMULPS.BCST        word_6c000000<>+0(SB), Z19, Z19
+	VMOVAPS            Z11, Z20
+	VFMADD231PS.RD_SAE Z1, Z14, Z20
+	VPERMI2D           Z9, Z8, Z20
+	VPERMPS            Z0, Z20, Z21
+	VCMPPS             $0x1e, Z21, Z14, K1
+	VPADDD             Z13, Z20, K1, Z20
+	VPERMPS            Z6, Z20, Z21
+	VCMPPS             $0x1e, Z21, Z14, K1
+	VPADDD             Z12, Z20, K1, Z20
 	VMOVAPS            Z11, Z14
-	VFMADD231PS.RD_SAE Z1, Z15, Z14
+	VFMADD231PS.RD_SAE Z1, Z17, Z14
 	VPERMI2D           Z9, Z8, Z14
-	VPERMPS            Z0, Z14, Z20
-	VCMPPS             $0x1e, Z20, Z15, K1
+	VPERMPS            Z0, Z14, Z21
+	VCMPPS             $0x1e, Z21, Z17, K1
 	VPADDD             Z13, Z14, K1, Z14
-	VPERMPS            Z6, Z14, Z20
-	VCMPPS             $0x1e, Z20, Z15, K1
+	VPERMPS            Z6, Z14, Z21
+	VCMPPS             $0x1e, Z21, Z17, K1
 	VPADDD             Z12, Z14, K1, Z14
-	VMOVAPS            Z11, Z15
-	VFMADD231PS.RD_SAE Z1, Z17, Z15
-	VPERMI2D           Z9, Z8, Z15
-	VPERMPS            Z0, Z15, Z20
-	VCMPPS             $0x1e, Z20, Z17, K1
-	VPADDD             Z13, Z15, K1, Z15
-	VPERMPS            Z6, Z15, Z20
-	VCMPPS             $0x1e, Z20, Z17, K1
-	VPADDD             Z12, Z15, K1, Z15
 	VMOVAPS            Z11, Z17
 	VFMADD231PS.RD_SAE Z1, Z18, Z17
 	VPERMI2D           Z9, Z8, Z17
-	VPERMPS            Z0, Z17, Z20
-	VCMPPS             $0x1e, Z20, Z18, K1
+	VPERMPS            Z0, Z17, Z21
+	VCMPPS             $0x1e, Z21, Z18, K1
 	VPADDD             Z13, Z17, K1, Z17
-	VPERMPS            Z6, Z17, Z20
-	VCMPPS             $0x1e, Z20, Z18, K1
+	VPERMPS            Z6, Z17, Z21
+	VCMPPS             $0x1e, Z21, Z18, K1
 	VPADDD             Z12, Z17, K1, Z17
-	VPACKUSDW          Z14, Z19, Z19
-	VPACKUSDW          Z17, Z15, Z15
-	VPACKUSWB          Z15, Z19, Z19
-	VPSHUFB            Z19, Z2, Z19
-	VPERMD             Z19, Z3, Z19
-	VPMADDUBSW         Z4, Z19, Z19
-	VPMOVWB            Z19, Y19
+	VMOVAPS            Z11, Z18
+	VFMADD231PS.RD_SAE Z1, Z19, Z18
+	VPERMI2D           Z9, Z8, Z18
+	VPERMPS            Z0, Z18, Z21
+	VCMPPS             $0x1e, Z21, Z19, K1
+	VPADDD             Z13, Z18, K1, Z18
+	VPERMPS            Z6, Z18, Z21
+	VCMPPS             $0x1e, Z21, Z19, K1
+	VPADDD             Z12, Z18, K1, Z18
+	VPACKUSDW          Z14, Z20, Z20
+	VPACKUSDW          Z18, Z17, Z17
+	VPACKUSWB          Z17, Z20, Z20
+	VPSHUFB            Z20, Z2, Z20
+	VPERMD             Z20, Z3, Z20
+	VPMADDUBSW         Z4, Z20, Z20
+	VPMOVWB            Z20, Y20
 	CMPB               (SP), $0x00
-	JNE                past184
-	VMOVDQU64          Y19, (AX)
+	JNE                past190
+	VMOVDQU64          Y20, (AX)
 
-stored185:
+stored191:
 	ADDQ $0x00000100, DX
 	ADDQ $0x00000020, AX
 	SUBQ $0x40, SI
 	CMPQ SI, $0x40
-	JAE  loop182
+	JAE  loop188
 
-done183:
+done189:
 	TESTQ              SI, SI
-	JZ                 none186
+	JZ                 none192
 	MOVQ               $-1, R9
 	BZHIQ              SI, R9, R9
 	KMOVW              R9, K1
@@ -2725,93 +2761,93 @@ done183:
 	VMULPS.BCST        word_6c000000<>+0(SB), Z14, Z14
 	KMOVW              R9, K1
 	SHRQ               $0x10, R9
-	VMOVUPS.Z          64(DX), K1, Z15
-	VMULPS.BCST        word_6c000000<>+0(SB), Z15, Z15
-	KMOVW              R9, K1
-	SHRQ               $0x10, R9
-	VMOVUPS.Z          128(DX), K1, Z17
+	VMOVUPS.Z          64(DX), K1, Z17
 	VMULPS.BCST        word_6c000000<>+0(SB), Z17, Z17
 	KMOVW              R9, K1
 	SHRQ               $0x10, R9
-	VMOVUPS.Z          192(DX), K1, Z18
+	VMOVUPS.Z          128(DX), K1, Z18
 	VMULPS.BCST        word_6c000000<>+0(SB), Z18, Z18
-	VMOVAPS            Z11, Z19
-	VFMADD231PS.RD_SAE Z1, Z14, Z19
-	VPERMI2D           Z9, Z8, Z19
-	VPERMPS            Z0, Z19, Z20
-	VCMPPS             $0x1e, Z20, Z14, K1
-	VPADDD             Z13, Z19, K1, Z19
-	VPERMPS            Z6, Z19, Z20
-	VCMPPS             $0x1e, Z20, Z14, K1
-	VPADDD             Z12, Z19, K1, Z19
+	KMOVW              R9, K1
+	SHRQ               $0x10, R9
+	VMOVUPS.Z          192(DX), K1, Z19
+	VMULPS.BCST        word_6c000000<>+0(SB), Z19, Z19
+	VMOVAPS            Z11, Z20
+	VFMADD231PS.RD_SAE Z1, Z14, Z20
+	VPERMI2D           Z9, Z8, Z20
+	VPERMPS            Z0, Z20, Z21
+	VCMPPS             $0x1e, Z21, Z14, K1
+	VPADDD             Z13, Z20, K1, Z20
+	VPERMPS            Z6, Z20, Z21
+	VCMPPS             $0x1e, Z21, Z14, K1
+	VPADDD             Z12, Z20, K1, Z20
 	VMOVAPS            Z11, Z14
-	VFMADD231PS.RD_SAE Z1, Z15, Z14
+	VFMADD231PS.RD_SAE Z1, Z17, Z14
 	VPERMI2D           Z9, Z8, Z14
-	VPERMPS            Z0, Z14, Z20
-	VCMPPS             $0x1e, Z20, Z15, K1
+	VPERMPS            Z0, Z14, Z21
+	VCMPPS             $0x1e, Z21, Z17, K1
 	VPADDD             Z13, Z14, K1, Z14
-	VPERMPS            Z6, Z14, Z20
-	VCMPPS             $0x1e, Z20, Z15, K1
+	VPERMPS            Z6, Z14, Z21
+	VCMPPS             $0x1e, Z21, Z17, K1
 	VPADDD             Z12, Z14, K1, Z14
-	VMOVAPS            Z11, Z15
-	VFMADD231PS.RD_SAE Z1, Z17, Z15
-	VPERMI2D           Z9, Z8, Z15
-	VPERMPS            Z0, Z15, Z20
-	VCMPPS             $0x1e, Z20, Z17, K1
-	VPADDD             Z13, Z15, K1, Z15
-	VPERMPS            Z6, Z15, Z20
-	VCMPPS             $0x1e, Z20, Z17, K1
-	VPADDD             Z12, Z15, K1, Z15
 	VMOVAPS            Z11, Z17
 	VFMADD231PS.RD_SAE Z1, Z18, Z17
 	VPERMI2D           Z9, Z8, Z17
-	VPERMPS            Z0, Z17, Z0
-	VCMPPS             $0x1e, Z0, Z18, K1
+	VPERMPS            Z0, Z17, Z21
+	VCMPPS             $0x1e, Z21, Z18, K1
 	VPADDD             Z13, Z17, K1, Z17
-	VPERMPS            Z6, Z17, Z0
-	VCMPPS             $0x1e, Z0, Z18, K1
+	VPERMPS            Z6, Z17, Z21
+	VCMPPS             $0x1e, Z21, Z18, K1
 	VPADDD             Z12, Z17, K1, Z17
-	VPACKUSDW          Z14, Z19, Z19
-	VPACKUSDW          Z17, Z15, Z15
-	VPACKUSWB          Z15, Z19, Z19
-	VPSHUFB            Z19, Z2, Z19
-	VPERMD             Z19, Z3, Z19
-	VPMADDUBSW         Z4, Z19, Z19
-	VPMOVWB            Z19, Y19
+	VMOVAPS            Z11, Z18
+	VFMADD231PS.RD_SAE Z1, Z19, Z18
+	VPERMI2D           Z9, Z8, Z18
+	VPERMPS            Z0, Z18, Z0
+	VCMPPS             $0x1e, Z0, Z19, K1
+	VPADDD             Z13, Z18, K1, Z18
+	VPERMPS            Z6, Z18, Z0
+	VCMPPS             $0x1e, Z0, Z19, K1
+	VPADDD             Z12, Z18, K1, Z18
+	VPACKUSDW          Z14, Z20, Z20
+	VPACKUSDW          Z18, Z17, Z17
+	VPACKUSWB          Z17, Z20, Z20
+	VPSHUFB            Z20, Z2, Z20
+	VPERMD             Z20, Z3, Z20
+	VPMADDUBSW         Z4, Z20, Z20
+	VPMOVWB            Z20, Y20
 	LEAQ               1(SI), R9
 	SHRQ               $0x01, R9
 	MOVQ               $-1, R10
 	BZHIQ              R9, R10, R10
 	KMOVQ              R10, K1
-	VMOVDQU8           Z19, K1, (AX)
+	VMOVDQU8           Z20, K1, (AX)
 	ADDQ               R9, AX
 	TESTL              $0x00000001, SI
-	JZ                 even187
+	JZ                 even193
 	MOVBLZX            -1(AX), R9
 	MOVBLZX            zero+104(FP), R10
 	CMPB               highFirst+105(FP), $0x00
-	JE                 low188
+	JE                 low194
 	ANDL               $0x000000f0, R9
-	JMP                stored189
+	JMP                stored195
 
-low188:
+low194:
 	ANDL $0x0000000f, R9
 	SHLL $0x04, R10
 
-stored189:
+stored195:
 	ORL  R10, R9
 	MOVB R9, -1(AX)
 
-even187:
+even193:
 	LEAQ (DX)(SI*4), DX
 	XORQ SI, SI
 
-none186:
-	JMP done172
+none192:
+	JMP done178
 
-past184:
-	VMOVNTDQ Y19, (AX)
-	JMP      stored185
+past190:
+	VMOVNTDQ Y20, (AX)
+	JMP      stored191
 
 DATA second_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_f<>+0(SB)/4, $0x00000001
 DATA second_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_f<>+4(SB)/4, $0x00000002

@@ -135,6 +135,24 @@ func TestQuantize4(t *testing.T) {
 	})
 }
 
+func TestQuantize4SeveralBlocks(t *testing.T) {
+	eachQuantizer4(t, func(t *testing.T, q quantizer4) {
+		rng := rand.New(rand.NewPCG(4, 5))
+		codes, values, scales := testmem.New[uint8](t, severalBlocks), testmem.New[float32](t, severalBlocks), testmem.New[float32](t, 300)
+		aroundSeveral(func(block, n int) {
+			q.formats(block, func(f reference.Format) {
+				place := rng.IntN(places)
+				x, codes, scales := placed(values, n, place, 4), placed(codes, f.CodeBytes(n), (place+5)%places, 1), placed(scales, f.Scales(n), (place+9)%places, 4)
+				hardBlocks(rng, x, f)
+				checkQuantize(t, f, codes, scales, x, func() int { return q.quantize(codes, scales, x, f) })
+			})
+			codes.Check()
+			scales.Check()
+			values.Check()
+		})
+	})
+}
+
 func TestQuantize4RandomBlocks(t *testing.T) {
 	eachQuantizer4(t, func(t *testing.T, q quantizer4) {
 		rng := rand.New(rand.NewPCG(4, 2))

@@ -6,7 +6,7 @@
 
 // func QuantizeDynamic8AVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, thresholds *[255]float32, stream bool) int
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+
-TEXT ·QuantizeDynamic8AVX512(SB), $24-112
+TEXT ·QuantizeDynamic8AVX512(SB), $32-112
 	MOVQ  codes_base+0(FP), AX
 	MOVQ  scales_base+24(FP), CX
 	MOVQ  x_base+48(FP), DX
@@ -42,22 +42,25 @@ cached1:
 	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z10
 	MOVQ            x_len+56(FP), SI
 	MOVQ            $0x00000000, ret+104(FP)
-	MOVQ            block+72(FP), R8
-	TESTQ           $0x0000003f, R8
-	JNZ             few2
-	CMPQ            R8, $0x00000200
-	JHI             few2
-	SHLQ            $0x02, R8
-	CMPQ            SI, R8
-	JB              few2
-	VPBROADCASTD    word_7fffffff<>+0(SB), Z13
-	MOVQ            DX, R9
-	VBROADCASTSS    least+84(FP), Z11
-	MOVQ            block+72(FP), DI
-	CMPQ            DI, $0x40
-	JB              done4
 
-loop3:
+fewAtATime2:
+	MOVQ         $0x00000000, 8(SP)
+	MOVQ         block+72(FP), R8
+	TESTQ        $0x0000003f, R8
+	JNZ          few3
+	CMPQ         R8, $0x00000200
+	JHI          few3
+	SHLQ         $0x02, R8
+	CMPQ         SI, R8
+	JB           few3
+	VPBROADCASTD word_7fffffff<>+0(SB), Z13
+	MOVQ         DX, R9
+	VBROADCASTSS least+84(FP), Z11
+	MOVQ         block+72(FP), DI
+	CMPQ         DI, $0x40
+	JB           done6
+
+loop5:
 	VPANDD  (R9), Z13, Z12
 	VPANDD  64(R9), Z13, Z15
 	VPANDD  128(R9), Z13, Z16
@@ -69,15 +72,15 @@ loop3:
 	ADDQ    $0x00000100, R9
 	SUBQ    $0x40, DI
 	CMPQ    DI, $0x40
-	JAE     loop3
+	JAE     loop5
 
-done4:
+done6:
 	VBROADCASTSS least+84(FP), Z12
 	MOVQ         block+72(FP), DI
 	CMPQ         DI, $0x40
-	JB           done6
+	JB           done8
 
-loop5:
+loop7:
 	VPANDD  (R9), Z13, Z15
 	VPANDD  64(R9), Z13, Z16
 	VPANDD  128(R9), Z13, Z17
@@ -89,15 +92,15 @@ loop5:
 	ADDQ    $0x00000100, R9
 	SUBQ    $0x40, DI
 	CMPQ    DI, $0x40
-	JAE     loop5
+	JAE     loop7
 
-done6:
+done8:
 	VBROADCASTSS least+84(FP), Z15
 	MOVQ         block+72(FP), DI
 	CMPQ         DI, $0x40
-	JB           done8
+	JB           done10
 
-loop7:
+loop9:
 	VPANDD  (R9), Z13, Z16
 	VPANDD  64(R9), Z13, Z17
 	VPANDD  128(R9), Z13, Z18
@@ -109,15 +112,15 @@ loop7:
 	ADDQ    $0x00000100, R9
 	SUBQ    $0x40, DI
 	CMPQ    DI, $0x40
-	JAE     loop7
+	JAE     loop9
 
-done8:
+done10:
 	VBROADCASTSS least+84(FP), Z16
 	MOVQ         block+72(FP), DI
 	CMPQ         DI, $0x40
-	JB           done10
+	JB           done12
 
-loop9:
+loop11:
 	VPANDD  (R9), Z13, Z17
 	VPANDD  64(R9), Z13, Z18
 	VPANDD  128(R9), Z13, Z19
@@ -129,9 +132,9 @@ loop9:
 	ADDQ    $0x00000100, R9
 	SUBQ    $0x40, DI
 	CMPQ    DI, $0x40
-	JAE     loop9
+	JAE     loop11
 
-done10:
+done12:
 	VSHUFI32X4 $0x88, Z12, Z11, Z17
 	VSHUFI32X4 $0xdd, Z12, Z11, Z11
 	VPMAXUD    Z11, Z17, Z17
@@ -149,17 +152,17 @@ done10:
 	VPERMD     Z12, Z11, Z12
 	VMOVAPS    X12, X11
 
-again11:
+again13:
 	MOVQ         SI, DI
 	SUBQ         R8, DI
 	CMPQ         DI, R8
-	JB           last12
+	JB           last14
 	VBROADCASTSS least+84(FP), Z12
 	MOVQ         block+72(FP), DI
 	CMPQ         DI, $0x40
-	JB           done14
+	JB           done16
 
-loop13:
+loop15:
 	VPANDD  (R9), Z13, Z14
 	VPANDD  64(R9), Z13, Z15
 	VPANDD  128(R9), Z13, Z16
@@ -171,15 +174,15 @@ loop13:
 	ADDQ    $0x00000100, R9
 	SUBQ    $0x40, DI
 	CMPQ    DI, $0x40
-	JAE     loop13
+	JAE     loop15
 
-done14:
+done16:
 	VBROADCASTSS least+84(FP), Z14
 	MOVQ         block+72(FP), DI
 	CMPQ         DI, $0x40
-	JB           done16
+	JB           done18
 
-loop15:
+loop17:
 	VPANDD  (R9), Z13, Z15
 	VPANDD  64(R9), Z13, Z16
 	VPANDD  128(R9), Z13, Z17
@@ -191,15 +194,15 @@ loop15:
 	ADDQ    $0x00000100, R9
 	SUBQ    $0x40, DI
 	CMPQ    DI, $0x40
-	JAE     loop15
+	JAE     loop17
 
-done16:
+done18:
 	VBROADCASTSS least+84(FP), Z15
 	MOVQ         block+72(FP), DI
 	CMPQ         DI, $0x40
-	JB           done18
+	JB           done20
 
-loop17:
+loop19:
 	VPANDD  (R9), Z13, Z16
 	VPANDD  64(R9), Z13, Z17
 	VPANDD  128(R9), Z13, Z18
@@ -211,15 +214,15 @@ loop17:
 	ADDQ    $0x00000100, R9
 	SUBQ    $0x40, DI
 	CMPQ    DI, $0x40
-	JAE     loop17
+	JAE     loop19
 
-done18:
+done20:
 	VBROADCASTSS least+84(FP), Z16
 	MOVQ         block+72(FP), DI
 	CMPQ         DI, $0x40
-	JB           done20
+	JB           done22
 
-loop19:
+loop21:
 	VPANDD  (R9), Z13, Z17
 	VPANDD  64(R9), Z13, Z18
 	VPANDD  128(R9), Z13, Z19
@@ -231,9 +234,9 @@ loop19:
 	ADDQ    $0x00000100, R9
 	SUBQ    $0x40, DI
 	CMPQ    DI, $0x40
-	JAE     loop19
+	JAE     loop21
 
-done20:
+done22:
 	VSHUFI32X4 $0x88, Z14, Z12, Z17
 	VSHUFI32X4 $0xdd, Z14, Z12, Z12
 	VPMAXUD    Z12, Z17, Z17
@@ -251,28 +254,34 @@ done20:
 	VPERMD     Z14, Z12, Z14
 	VMOVAPS    X14, X14
 
-last12:
+last14:
 	VBROADCASTSS divisor+80(FP), X12
 	VDIVPS       X12, X11, X11
 	VPSUBD.BCST  word_d800000<>+0(SB), X11, X12
 	VPCMPUD.BCST $0x05, word_72000000<>+0(SB), X12, K4
 	KMOVW        K4, DI
 	TESTL        DI, DI
-	JNZ          few2
+	JZ           ordinary4
+	SUBQ         R8, SI
+	MOVQ         SI, 8(SP)
+	MOVQ         R8, SI
+	JMP          few3
+
+ordinary4:
 	VMOVUPS      X11, (CX)
 	VBROADCASTSS word_4c0fc000<>+0(SB), Z12
 	VDIVPS       X11, X12, X12
-	VMOVUPS      X12, 8(SP)
+	VMOVUPS      X12, 16(SP)
 	XORL         DI, DI
 
-block21:
+block23:
 	MOVQ         block+72(FP), R10
 	VBROADCASTSS (CX), Z11
-	VBROADCASTSS 8(SP)(DI*4), Z12
+	VBROADCASTSS 16(SP)(DI*4), Z12
 	CMPQ         R10, $0x40
-	JB           done23
+	JB           done25
 
-loop22:
+loop24:
 	PREFETCHT0  16384(DX)
 	VMOVUPS     (DX), Z15
 	PREFETCHT0  16448(DX)
@@ -326,9 +335,9 @@ loop22:
 	VPMINUW     Z20, Z19, Z19
 	VPCMPUW     $0x01, Z7, Z19, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare24
+	JNZ         compare26
 
-compared25:
+compared27:
 	VPSRLD    $0x10, Z22, Z22
 	VPSRLD    $0x10, Z25, Z25
 	VMOVDQU16 Z24, K2, Z22
@@ -344,29 +353,29 @@ compared25:
 	VPSUBUSB  Z22, Z8, K4, Z15
 	VPERMD    Z15, Z10, Z15
 	CMPB      (SP), $0x00
-	JNE       past26
+	JNE       past28
 	VMOVDQU64 Z15, (AX)
 
-stored27:
+stored29:
 	ADDQ $0x00000100, DX
 	ADDQ $0x00000040, AX
 	SUBQ $0x40, R10
 	CMPQ R10, $0x40
-	JAE  loop22
+	JAE  loop24
 
-done23:
+done25:
 	ADDQ    $0x00000004, CX
 	INCQ    DI
 	CMPQ    DI, $0x04
-	JB      block21
+	JB      block23
 	SUBQ    R8, SI
 	VMOVAPS X14, X11
 	CMPQ    SI, R8
-	JAE     again11
+	JAE     again13
 
-few2:
+few3:
 	TESTQ        SI, SI
-	JZ           finished29
+	JZ           finished31
 	MOVQ         DX, R8
 	MOVQ         block+72(FP), DI
 	CMPQ         DI, SI
@@ -378,51 +387,51 @@ few2:
 	VPBROADCASTD word_7fffffff<>+0(SB), Z11
 	VPXORD       Z12, Z12, Z12
 	VPXORD       Z13, Z13, Z13
-	VPXORD       Z14, Z14, Z14
 	VPXORD       Z15, Z15, Z15
+	VPXORD       Z16, Z16, Z16
 	VBROADCASTSS least+84(FP), Z12
 	CMPQ         R9, $0x40
-	JB           done31
+	JB           done33
 
-loop30:
-	VPANDD  (R10), Z11, Z16
-	VPMAXUD Z16, Z12, Z12
-	VPANDD  64(R10), Z11, Z16
-	VPMAXUD Z16, Z13, Z13
-	VPANDD  128(R10), Z11, Z16
-	VPMAXUD Z16, Z14, Z14
-	VPANDD  192(R10), Z11, Z16
-	VPMAXUD Z16, Z15, Z15
+loop32:
+	VPANDD  (R10), Z11, Z17
+	VPMAXUD Z17, Z12, Z12
+	VPANDD  64(R10), Z11, Z17
+	VPMAXUD Z17, Z13, Z13
+	VPANDD  128(R10), Z11, Z17
+	VPMAXUD Z17, Z15, Z15
+	VPANDD  192(R10), Z11, Z17
+	VPMAXUD Z17, Z16, Z16
 	ADDQ    $0x00000100, R10
 	SUBQ    $0x40, R9
 	CMPQ    R9, $0x40
-	JAE     loop30
-
-done31:
-	CMPQ R9, $0x10
-	JB   done33
-
-loop32:
-	VPANDD  (R10), Z11, Z16
-	VPMAXUD Z16, Z12, Z12
-	ADDQ    $0x00000040, R10
-	SUBQ    $0x10, R9
-	CMPQ    R9, $0x10
 	JAE     loop32
 
 done33:
+	CMPQ R9, $0x10
+	JB   done35
+
+loop34:
+	VPANDD  (R10), Z11, Z17
+	VPMAXUD Z17, Z12, Z12
+	ADDQ    $0x00000040, R10
+	SUBQ    $0x10, R9
+	CMPQ    R9, $0x10
+	JAE     loop34
+
+done35:
 	TESTQ    R9, R9
-	JZ       done34
+	JZ       done36
 	MOVQ     $-1, R11
 	BZHIQ    R9, R11, R11
 	KMOVW    R11, K4
 	VPANDD.Z (R10), Z11, K4, Z11
 	VPMAXUD  Z11, Z12, Z12
 
-done34:
+done36:
 	VPMAXUD       Z13, Z12, Z12
-	VPMAXUD       Z15, Z14, Z14
-	VPMAXUD       Z14, Z12, Z12
+	VPMAXUD       Z16, Z15, Z15
+	VPMAXUD       Z15, Z12, Z12
 	VEXTRACTI64X4 $0x01, Z12, Y11
 	VPMAXUD       Z11, Z12, Z12
 	VSHUFI64X2    $0x02, Z12, Z12, Z11
@@ -435,10 +444,10 @@ done34:
 	VPMAXUD       Z11, Z12, Z12
 	VMOVAPS       X12, X11
 
-block28:
+block30:
 	XORL         R9, R9
 	TESTQ        SI, SI
-	JZ           last35
+	JZ           last37
 	MOVQ         block+72(FP), R9
 	CMPQ         R9, SI
 	CMOVQGT      SI, R9
@@ -448,52 +457,52 @@ block28:
 	LEAQ         (R8)(R9*4), R8
 	VPBROADCASTD word_7fffffff<>+0(SB), Z12
 	VPXORD       Z13, Z13, Z13
-	VPXORD       Z14, Z14, Z14
 	VPXORD       Z15, Z15, Z15
 	VPXORD       Z16, Z16, Z16
+	VPXORD       Z17, Z17, Z17
 	VBROADCASTSS least+84(FP), Z13
 	CMPQ         R10, $0x40
-	JB           done37
+	JB           done39
 
-loop36:
-	VPANDD  (R11), Z12, Z17
-	VPMAXUD Z17, Z13, Z13
-	VPANDD  64(R11), Z12, Z17
-	VPMAXUD Z17, Z14, Z14
-	VPANDD  128(R11), Z12, Z17
-	VPMAXUD Z17, Z15, Z15
-	VPANDD  192(R11), Z12, Z17
-	VPMAXUD Z17, Z16, Z16
+loop38:
+	VPANDD  (R11), Z12, Z18
+	VPMAXUD Z18, Z13, Z13
+	VPANDD  64(R11), Z12, Z18
+	VPMAXUD Z18, Z15, Z15
+	VPANDD  128(R11), Z12, Z18
+	VPMAXUD Z18, Z16, Z16
+	VPANDD  192(R11), Z12, Z18
+	VPMAXUD Z18, Z17, Z17
 	ADDQ    $0x00000100, R11
 	SUBQ    $0x40, R10
 	CMPQ    R10, $0x40
-	JAE     loop36
-
-done37:
-	CMPQ R10, $0x10
-	JB   done39
-
-loop38:
-	VPANDD  (R11), Z12, Z17
-	VPMAXUD Z17, Z13, Z13
-	ADDQ    $0x00000040, R11
-	SUBQ    $0x10, R10
-	CMPQ    R10, $0x10
 	JAE     loop38
 
 done39:
+	CMPQ R10, $0x10
+	JB   done41
+
+loop40:
+	VPANDD  (R11), Z12, Z18
+	VPMAXUD Z18, Z13, Z13
+	ADDQ    $0x00000040, R11
+	SUBQ    $0x10, R10
+	CMPQ    R10, $0x10
+	JAE     loop40
+
+done41:
 	TESTQ    R10, R10
-	JZ       done40
+	JZ       done42
 	MOVQ     $-1, R12
 	BZHIQ    R10, R12, R12
 	KMOVW    R12, K4
 	VPANDD.Z (R11), Z12, K4, Z12
 	VPMAXUD  Z12, Z13, Z13
 
-done40:
-	VPMAXUD       Z14, Z13, Z13
-	VPMAXUD       Z16, Z15, Z15
+done42:
 	VPMAXUD       Z15, Z13, Z13
+	VPMAXUD       Z17, Z16, Z16
+	VPMAXUD       Z16, Z13, Z13
 	VEXTRACTI64X4 $0x01, Z13, Y12
 	VPMAXUD       Z12, Z13, Z13
 	VSHUFI64X2    $0x02, Z13, Z13, Z12
@@ -506,142 +515,142 @@ done40:
 	VPMAXUD       Z12, Z13, Z13
 	VMOVAPS       X13, X23
 
-last35:
+last37:
 	VMOVD X11, R10
 	CMPL  R10, $0x7f800000
-	JB    finite41
+	JB    finite43
 	INCQ  ret+104(FP)
 	MOVL  $0x7fc00000, R10
 
-zero42:
+zero44:
 	MOVL         R10, (CX)
 	MOVL         $0x0000007f, R10
 	LEAQ         (DX)(DI*4), DX
 	VPBROADCASTB R10, Z11
 	CMPQ         DI, $0x40
-	JB           done46
+	JB           done48
 
-loop45:
+loop47:
 	VMOVDQU64 Z11, (AX)
 	ADDQ      $0x00000040, AX
 	SUBQ      $0x40, DI
 	CMPQ      DI, $0x40
-	JAE       loop45
+	JAE       loop47
 
-done46:
+done48:
 	MOVQ     $-1, R10
 	BZHIQ    DI, R10, R10
 	KMOVQ    R10, K4
 	VMOVDQU8 Z11, K4, (AX)
 	ADDQ     DI, AX
-	JMP      done44
+	JMP      done46
 
-finite41:
+finite43:
 	VDIVSS  divisor+80(FP), X11, X12
 	VMOVD   X12, R10
 	TESTL   R10, R10
-	JZ      zero42
+	JZ      zero44
 	CMPL    R10, $0x7f800000
-	JB      divided43
+	JB      divided45
 	VMOVAPS X11, X12
 
-divided43:
+divided45:
 	VMOVSS       X12, (CX)
 	VBROADCASTSS X12, Z11
 	VMOVD        X11, R10
 	CMPL         R10, $0x0d800000
-	JB           small47
+	JB           small49
 	VMOVSS       word_4c0fc000<>+0(SB), X12
 	VDIVSS       X11, X12, X12
 	VBROADCASTSS X12, Z12
 	CMPQ         DI, $0x40
-	JB           done50
+	JB           done52
 
-loop49:
+loop51:
 	PREFETCHT0  16384(DX)
 	VMOVUPS     (DX), Z13
 	PREFETCHT0  16448(DX)
-	VMOVUPS     64(DX), Z14
+	VMOVUPS     64(DX), Z15
 	PREFETCHT0  16512(DX)
-	VMOVUPS     128(DX), Z15
+	VMOVUPS     128(DX), Z16
 	PREFETCHT0  16576(DX)
-	VMOVUPS     192(DX), Z16
-	VMULPS      Z12, Z13, Z17
-	VRANGEPS    $0x0b, Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z20
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z20
-	VFMADD231PS Z3, Z20, Z18
-	VMINPS      Z18, Z20, Z20
-	VMULPS      Z12, Z14, Z17
-	VRANGEPS    $0x0b, Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z21
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z21
-	VFMADD231PS Z3, Z21, Z18
-	VMINPS      Z18, Z21, Z21
-	VMULPS      Z12, Z15, Z17
-	VRANGEPS    $0x0b, Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z22
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z22
-	VFMADD231PS Z3, Z22, Z18
-	VMINPS      Z18, Z22, Z22
-	VMULPS      Z12, Z16, Z17
-	VRANGEPS    $0x0b, Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z24
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z24
-	VFMADD231PS Z3, Z24, Z18
-	VMINPS      Z18, Z24, Z24
-	VPMINUW     Z21, Z20, Z17
-	VPMINUW     Z24, Z22, Z18
-	VPMINUW     Z18, Z17, Z17
-	VPCMPUW     $0x01, Z7, Z17, K1, K4
+	VMOVUPS     192(DX), Z17
+	VMULPS      Z12, Z13, Z18
+	VRANGEPS    $0x0b, Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z21
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z21
+	VFMADD231PS Z3, Z21, Z19
+	VMINPS      Z19, Z21, Z21
+	VMULPS      Z12, Z15, Z18
+	VRANGEPS    $0x0b, Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z22
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z22
+	VFMADD231PS Z3, Z22, Z19
+	VMINPS      Z19, Z22, Z22
+	VMULPS      Z12, Z16, Z18
+	VRANGEPS    $0x0b, Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z24
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z24
+	VFMADD231PS Z3, Z24, Z19
+	VMINPS      Z19, Z24, Z24
+	VMULPS      Z12, Z17, Z18
+	VRANGEPS    $0x0b, Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z25
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z25
+	VFMADD231PS Z3, Z25, Z19
+	VMINPS      Z19, Z25, Z25
+	VPMINUW     Z22, Z21, Z18
+	VPMINUW     Z25, Z24, Z19
+	VPMINUW     Z19, Z18, Z18
+	VPCMPUW     $0x01, Z7, Z18, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare51
+	JNZ         compare53
 
-compared52:
-	VPSRLD    $0x10, Z20, Z20
-	VPSRLD    $0x10, Z22, Z22
-	VMOVDQU16 Z21, K2, Z20
-	VMOVDQU16 Z24, K2, Z22
-	VPSLLW    $0x08, Z22, Z22
-	VMOVDQU8  Z22, K3, Z20
-	VPSHUFB   Z9, Z20, Z20
-	VPACKSSDW Z14, Z13, Z13
-	VPACKSSDW Z16, Z15, Z14
-	VPACKSSWB Z14, Z13, Z13
+compared54:
+	VPSRLD    $0x10, Z21, Z21
+	VPSRLD    $0x10, Z24, Z24
+	VMOVDQU16 Z22, K2, Z21
+	VMOVDQU16 Z25, K2, Z24
+	VPSLLW    $0x08, Z24, Z24
+	VMOVDQU8  Z24, K3, Z21
+	VPSHUFB   Z9, Z21, Z21
+	VPACKSSDW Z15, Z13, Z13
+	VPACKSSDW Z17, Z16, Z15
+	VPACKSSWB Z15, Z13, Z13
 	VPMOVB2M  Z13, K4
-	VPADDB    Z20, Z8, Z13
-	VPSUBUSB  Z20, Z8, K4, Z13
+	VPADDB    Z21, Z8, Z13
+	VPSUBUSB  Z21, Z8, K4, Z13
 	VPERMD    Z13, Z10, Z13
 	CMPB      (SP), $0x00
-	JNE       past53
+	JNE       past55
 	VMOVDQU64 Z13, (AX)
 
-stored54:
+stored56:
 	ADDQ $0x00000100, DX
 	ADDQ $0x00000040, AX
 	SUBQ $0x40, DI
 	CMPQ DI, $0x40
-	JAE  loop49
+	JAE  loop51
 
-done50:
+done52:
 	TESTQ       DI, DI
-	JZ          none55
+	JZ          none57
 	MOVQ        $-1, R10
 	BZHIQ       DI, R10, R10
 	KMOVW       R10, K4
@@ -649,74 +658,74 @@ done50:
 	VMOVUPS.Z   (DX), K4, Z13
 	KMOVW       R10, K4
 	SHRQ        $0x10, R10
-	VMOVUPS.Z   64(DX), K4, Z14
+	VMOVUPS.Z   64(DX), K4, Z15
 	KMOVW       R10, K4
 	SHRQ        $0x10, R10
-	VMOVUPS.Z   128(DX), K4, Z15
+	VMOVUPS.Z   128(DX), K4, Z16
 	KMOVW       R10, K4
 	SHRQ        $0x10, R10
-	VMOVUPS.Z   192(DX), K4, Z16
-	VMULPS      Z12, Z13, Z17
-	VRANGEPS    $0x0b, Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
+	VMOVUPS.Z   192(DX), K4, Z17
+	VMULPS      Z12, Z13, Z18
+	VRANGEPS    $0x0b, Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z21
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z21
+	VFMADD231PS Z3, Z21, Z19
+	VMINPS      Z19, Z21, Z21
+	VMULPS      Z12, Z15, Z18
+	VRANGEPS    $0x0b, Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z22
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z22
+	VFMADD231PS Z3, Z22, Z19
+	VMINPS      Z19, Z22, Z22
+	VMULPS      Z12, Z16, Z18
+	VRANGEPS    $0x0b, Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z24
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z24
+	VFMADD231PS Z3, Z24, Z19
+	VMINPS      Z19, Z24, Z24
+	VMULPS      Z12, Z17, Z12
+	VRANGEPS    $0x0b, Z0, Z12, Z12
+	VCVTDQ2PS   Z12, Z18
 	VFMADD213PS Z2, Z1, Z18
 	VPERMPS     Z4, Z18, Z19
 	VPERMPS     Z5, Z18, Z20
 	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z20
+	VFMADD231PS Z19, Z12, Z20
 	VFMADD231PS Z3, Z20, Z18
 	VMINPS      Z18, Z20, Z20
-	VMULPS      Z12, Z14, Z17
-	VRANGEPS    $0x0b, Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z21
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z21
-	VFMADD231PS Z3, Z21, Z18
-	VMINPS      Z18, Z21, Z21
-	VMULPS      Z12, Z15, Z17
-	VRANGEPS    $0x0b, Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z22
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z22
-	VFMADD231PS Z3, Z22, Z18
-	VMINPS      Z18, Z22, Z22
-	VMULPS      Z12, Z16, Z12
-	VRANGEPS    $0x0b, Z0, Z12, Z12
-	VCVTDQ2PS   Z12, Z17
-	VFMADD213PS Z2, Z1, Z17
-	VPERMPS     Z4, Z17, Z18
-	VPERMPS     Z5, Z17, Z19
-	VPERMPS     Z6, Z17, Z17
-	VFMADD231PS Z18, Z12, Z19
-	VFMADD231PS Z3, Z19, Z17
-	VMINPS      Z17, Z19, Z19
-	VPMINUW     Z21, Z20, Z12
-	VPMINUW     Z19, Z22, Z17
-	VPMINUW     Z17, Z12, Z12
+	VPMINUW     Z22, Z21, Z12
+	VPMINUW     Z20, Z24, Z18
+	VPMINUW     Z18, Z12, Z12
 	VPCMPUW     $0x01, Z7, Z12, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare56
+	JNZ         compare58
 
-compared57:
-	VPSRLD    $0x10, Z20, Z20
-	VPSRLD    $0x10, Z22, Z22
-	VMOVDQU16 Z21, K2, Z20
-	VMOVDQU16 Z19, K2, Z22
-	VPSLLW    $0x08, Z22, Z22
-	VMOVDQU8  Z22, K3, Z20
-	VPSHUFB   Z9, Z20, Z20
-	VPACKSSDW Z14, Z13, Z11
-	VPACKSSDW Z16, Z15, Z12
+compared59:
+	VPSRLD    $0x10, Z21, Z21
+	VPSRLD    $0x10, Z24, Z24
+	VMOVDQU16 Z22, K2, Z21
+	VMOVDQU16 Z20, K2, Z24
+	VPSLLW    $0x08, Z24, Z24
+	VMOVDQU8  Z24, K3, Z21
+	VPSHUFB   Z9, Z21, Z21
+	VPACKSSDW Z15, Z13, Z11
+	VPACKSSDW Z17, Z16, Z12
 	VPACKSSWB Z12, Z11, Z11
 	VPMOVB2M  Z11, K4
-	VPADDB    Z20, Z8, Z11
-	VPSUBUSB  Z20, Z8, K4, Z11
+	VPADDB    Z21, Z8, Z11
+	VPSUBUSB  Z21, Z8, K4, Z11
 	VPERMD    Z11, Z10, Z11
 	MOVQ      $-1, R10
 	BZHIQ     DI, R10, R10
@@ -726,29 +735,32 @@ compared57:
 	LEAQ      (DX)(DI*4), DX
 	XORQ      DI, DI
 
-none55:
-done48:
-done44:
+none57:
+done50:
+done46:
 	ADDQ    $0x00000004, CX
 	VMOVAPS X23, X11
 	MOVQ    R9, DI
 	TESTQ   DI, DI
-	JNZ     block28
+	JNZ     block30
 
-finished29:
-	CMPQ (SP), $0x00
-	JEQ  unfenced58
+finished31:
+	MOVQ  8(SP), SI
+	TESTQ SI, SI
+	JNZ   fewAtATime2
+	CMPQ  (SP), $0x00
+	JEQ   unfenced60
 	SFENCE
 
-unfenced58:
+unfenced60:
 	VZEROUPPER
 	RET
 
-compare24:
+compare26:
 	VPSLLD       $0x10, Z22, Z19
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z19, K4
 	KORTESTW     K4, K4
-	JZ           none59
+	JZ           none61
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z19
 	VDIVPS       Z11, Z15, Z20
@@ -759,11 +771,11 @@ compare24:
 	VPCMPUD      $0x05, Z20, Z21, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none59:
+none61:
 	VPSLLD       $0x10, Z24, Z19
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z19, K4
 	KORTESTW     K4, K4
-	JZ           none60
+	JZ           none62
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z24, Z19
 	VDIVPS       Z11, Z16, Z20
@@ -774,11 +786,11 @@ none59:
 	VPCMPUD      $0x05, Z20, Z21, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z24, K4, Z24
 
-none60:
+none62:
 	VPSLLD       $0x10, Z25, Z19
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z19, K4
 	KORTESTW     K4, K4
-	JZ           none61
+	JZ           none63
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z25, Z19
 	VDIVPS       Z11, Z17, Z20
@@ -789,11 +801,11 @@ none60:
 	VPCMPUD      $0x05, Z20, Z21, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z25, K4, Z25
 
-none61:
+none63:
 	VPSLLD       $0x10, Z26, Z19
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z19, K4
 	KORTESTW     K4, K4
-	JZ           none62
+	JZ           none64
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z26, Z19
 	VDIVPS       Z11, Z18, Z20
@@ -804,240 +816,240 @@ none61:
 	VPCMPUD      $0x05, Z20, Z21, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z26, K4, Z26
 
-none62:
-	JMP compared25
+none64:
+	JMP compared27
 
-past26:
+past28:
 	VMOVNTDQ Z15, (AX)
-	JMP      stored27
+	JMP      stored29
 
-compare51:
-	VPSLLD       $0x10, Z20, Z17
-	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z17, K4
+compare53:
+	VPSLLD       $0x10, Z21, Z18
+	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none63
+	JZ           none65
 	KMOVW        K4, K5
-	VPSRLD       $0x10, Z20, Z17
+	VPSRLD       $0x10, Z21, Z18
+	VDIVPS       Z11, Z13, Z19
+	VPXORD       Z20, Z20, Z20
+	VGATHERDPS   -76296(BX)(Z18*4), K5, Z20
+	VPADDD       Z20, Z20, Z20
+	VPROLD       $0x01, Z19, Z19
+	VPCMPUD      $0x05, Z19, Z20, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
+
+none65:
+	VPSLLD       $0x10, Z22, Z18
+	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
+	KORTESTW     K4, K4
+	JZ           none66
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z22, Z18
+	VDIVPS       Z11, Z15, Z19
+	VPXORD       Z20, Z20, Z20
+	VGATHERDPS   -76296(BX)(Z18*4), K5, Z20
+	VPADDD       Z20, Z20, Z20
+	VPROLD       $0x01, Z19, Z19
+	VPCMPUD      $0x05, Z19, Z20, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
+
+none66:
+	VPSLLD       $0x10, Z24, Z18
+	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
+	KORTESTW     K4, K4
+	JZ           none67
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z24, Z18
+	VDIVPS       Z11, Z16, Z19
+	VPXORD       Z20, Z20, Z20
+	VGATHERDPS   -76296(BX)(Z18*4), K5, Z20
+	VPADDD       Z20, Z20, Z20
+	VPROLD       $0x01, Z19, Z19
+	VPCMPUD      $0x05, Z19, Z20, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z24, K4, Z24
+
+none67:
+	VPSLLD       $0x10, Z25, Z18
+	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
+	KORTESTW     K4, K4
+	JZ           none68
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z25, Z18
+	VDIVPS       Z11, Z17, Z19
+	VPXORD       Z20, Z20, Z20
+	VGATHERDPS   -76296(BX)(Z18*4), K5, Z20
+	VPADDD       Z20, Z20, Z20
+	VPROLD       $0x01, Z19, Z19
+	VPCMPUD      $0x05, Z19, Z20, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z25, K4, Z25
+
+none68:
+	JMP compared54
+
+past55:
+	VMOVNTDQ Z13, (AX)
+	JMP      stored56
+
+compare58:
+	VPSLLD       $0x10, Z21, Z12
+	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z12, K4
+	KORTESTW     K4, K4
+	JZ           none69
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z21, Z12
 	VDIVPS       Z11, Z13, Z18
 	VPXORD       Z19, Z19, Z19
-	VGATHERDPS   -76296(BX)(Z17*4), K5, Z19
-	VPADDD       Z19, Z19, Z19
-	VPROLD       $0x01, Z18, Z18
-	VPCMPUD      $0x05, Z18, Z19, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z20, K4, Z20
-
-none63:
-	VPSLLD       $0x10, Z21, Z17
-	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z17, K4
-	KORTESTW     K4, K4
-	JZ           none64
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z21, Z17
-	VDIVPS       Z11, Z14, Z18
-	VPXORD       Z19, Z19, Z19
-	VGATHERDPS   -76296(BX)(Z17*4), K5, Z19
+	VGATHERDPS   -76296(BX)(Z12*4), K5, Z19
 	VPADDD       Z19, Z19, Z19
 	VPROLD       $0x01, Z18, Z18
 	VPCMPUD      $0x05, Z18, Z19, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none64:
-	VPSLLD       $0x10, Z22, Z17
-	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z17, K4
+none69:
+	VPSLLD       $0x10, Z22, Z12
+	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none65
+	JZ           none70
 	KMOVW        K4, K5
-	VPSRLD       $0x10, Z22, Z17
+	VPSRLD       $0x10, Z22, Z12
 	VDIVPS       Z11, Z15, Z18
 	VPXORD       Z19, Z19, Z19
-	VGATHERDPS   -76296(BX)(Z17*4), K5, Z19
+	VGATHERDPS   -76296(BX)(Z12*4), K5, Z19
 	VPADDD       Z19, Z19, Z19
 	VPROLD       $0x01, Z18, Z18
 	VPCMPUD      $0x05, Z18, Z19, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none65:
-	VPSLLD       $0x10, Z24, Z17
-	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z17, K4
+none70:
+	VPSLLD       $0x10, Z24, Z12
+	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none66
+	JZ           none71
 	KMOVW        K4, K5
-	VPSRLD       $0x10, Z24, Z17
+	VPSRLD       $0x10, Z24, Z12
 	VDIVPS       Z11, Z16, Z18
 	VPXORD       Z19, Z19, Z19
-	VGATHERDPS   -76296(BX)(Z17*4), K5, Z19
+	VGATHERDPS   -76296(BX)(Z12*4), K5, Z19
 	VPADDD       Z19, Z19, Z19
 	VPROLD       $0x01, Z18, Z18
 	VPCMPUD      $0x05, Z18, Z19, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z24, K4, Z24
 
-none66:
-	JMP compared52
-
-past53:
-	VMOVNTDQ Z13, (AX)
-	JMP      stored54
-
-compare56:
+none71:
 	VPSLLD       $0x10, Z20, Z12
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none67
+	JZ           none72
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z20, Z12
-	VDIVPS       Z11, Z13, Z17
+	VDIVPS       Z11, Z17, Z11
 	VPXORD       Z18, Z18, Z18
 	VGATHERDPS   -76296(BX)(Z12*4), K5, Z18
 	VPADDD       Z18, Z18, Z18
-	VPROLD       $0x01, Z17, Z17
-	VPCMPUD      $0x05, Z17, Z18, K4, K4
+	VPROLD       $0x01, Z11, Z11
+	VPCMPUD      $0x05, Z11, Z18, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z20, K4, Z20
 
-none67:
-	VPSLLD       $0x10, Z21, Z12
-	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z12, K4
-	KORTESTW     K4, K4
-	JZ           none68
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z21, Z12
-	VDIVPS       Z11, Z14, Z17
-	VPXORD       Z18, Z18, Z18
-	VGATHERDPS   -76296(BX)(Z12*4), K5, Z18
-	VPADDD       Z18, Z18, Z18
-	VPROLD       $0x01, Z17, Z17
-	VPCMPUD      $0x05, Z17, Z18, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
+none72:
+	JMP compared59
 
-none68:
-	VPSLLD       $0x10, Z22, Z12
-	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z12, K4
-	KORTESTW     K4, K4
-	JZ           none69
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z22, Z12
-	VDIVPS       Z11, Z15, Z17
-	VPXORD       Z18, Z18, Z18
-	VGATHERDPS   -76296(BX)(Z12*4), K5, Z18
-	VPADDD       Z18, Z18, Z18
-	VPROLD       $0x01, Z17, Z17
-	VPCMPUD      $0x05, Z17, Z18, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
-
-none69:
-	VPSLLD       $0x10, Z19, Z12
-	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z12, K4
-	KORTESTW     K4, K4
-	JZ           none70
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z19, Z12
-	VDIVPS       Z11, Z16, Z11
-	VPXORD       Z17, Z17, Z17
-	VGATHERDPS   -76296(BX)(Z12*4), K5, Z17
-	VPADDD       Z17, Z17, Z17
-	VPROLD       $0x01, Z11, Z11
-	VPCMPUD      $0x05, Z11, Z17, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z19, K4, Z19
-
-none70:
-	JMP compared57
-
-small47:
+small49:
 	VMULPS.BCST  word_71800000<>+0(SB), Z11, Z11
 	VMOVSS       word_4c0fc000<>+0(SB), X12
 	VDIVSS       X11, X12, X12
 	VBROADCASTSS X12, Z12
 	CMPQ         DI, $0x40
-	JB           done72
+	JB           done74
 
-loop71:
+loop73:
 	PREFETCHT0  16384(DX)
 	VMOVUPS     (DX), Z13
 	VMULPS.BCST word_71800000<>+0(SB), Z13, Z13
 	PREFETCHT0  16448(DX)
-	VMOVUPS     64(DX), Z14
-	VMULPS.BCST word_71800000<>+0(SB), Z14, Z14
-	PREFETCHT0  16512(DX)
-	VMOVUPS     128(DX), Z15
+	VMOVUPS     64(DX), Z15
 	VMULPS.BCST word_71800000<>+0(SB), Z15, Z15
-	PREFETCHT0  16576(DX)
-	VMOVUPS     192(DX), Z16
+	PREFETCHT0  16512(DX)
+	VMOVUPS     128(DX), Z16
 	VMULPS.BCST word_71800000<>+0(SB), Z16, Z16
-	VMULPS      Z12, Z13, Z17
-	VRANGEPS    $0x0b, Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z20
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z20
-	VFMADD231PS Z3, Z20, Z18
-	VMINPS      Z18, Z20, Z20
-	VMULPS      Z12, Z14, Z17
-	VRANGEPS    $0x0b, Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z21
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z21
-	VFMADD231PS Z3, Z21, Z18
-	VMINPS      Z18, Z21, Z21
-	VMULPS      Z12, Z15, Z17
-	VRANGEPS    $0x0b, Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z22
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z22
-	VFMADD231PS Z3, Z22, Z18
-	VMINPS      Z18, Z22, Z22
-	VMULPS      Z12, Z16, Z17
-	VRANGEPS    $0x0b, Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z24
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z24
-	VFMADD231PS Z3, Z24, Z18
-	VMINPS      Z18, Z24, Z24
-	VPMINUW     Z21, Z20, Z17
-	VPMINUW     Z24, Z22, Z18
-	VPMINUW     Z18, Z17, Z17
-	VPCMPUW     $0x01, Z7, Z17, K1, K4
+	PREFETCHT0  16576(DX)
+	VMOVUPS     192(DX), Z17
+	VMULPS.BCST word_71800000<>+0(SB), Z17, Z17
+	VMULPS      Z12, Z13, Z18
+	VRANGEPS    $0x0b, Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z21
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z21
+	VFMADD231PS Z3, Z21, Z19
+	VMINPS      Z19, Z21, Z21
+	VMULPS      Z12, Z15, Z18
+	VRANGEPS    $0x0b, Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z22
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z22
+	VFMADD231PS Z3, Z22, Z19
+	VMINPS      Z19, Z22, Z22
+	VMULPS      Z12, Z16, Z18
+	VRANGEPS    $0x0b, Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z24
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z24
+	VFMADD231PS Z3, Z24, Z19
+	VMINPS      Z19, Z24, Z24
+	VMULPS      Z12, Z17, Z18
+	VRANGEPS    $0x0b, Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z25
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z25
+	VFMADD231PS Z3, Z25, Z19
+	VMINPS      Z19, Z25, Z25
+	VPMINUW     Z22, Z21, Z18
+	VPMINUW     Z25, Z24, Z19
+	VPMINUW     Z19, Z18, Z18
+	VPCMPUW     $0x01, Z7, Z18, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare73
+	JNZ         compare75
 
-compared74:
-	VPSRLD    $0x10, Z20, Z20
-	VPSRLD    $0x10, Z22, Z22
-	VMOVDQU16 Z21, K2, Z20
-	VMOVDQU16 Z24, K2, Z22
-	VPSLLW    $0x08, Z22, Z22
-	VMOVDQU8  Z22, K3, Z20
-	VPSHUFB   Z9, Z20, Z20
-	VPACKSSDW Z14, Z13, Z13
-	VPACKSSDW Z16, Z15, Z14
-	VPACKSSWB Z14, Z13, Z13
+compared76:
+	VPSRLD    $0x10, Z21, Z21
+	VPSRLD    $0x10, Z24, Z24
+	VMOVDQU16 Z22, K2, Z21
+	VMOVDQU16 Z25, K2, Z24
+	VPSLLW    $0x08, Z24, Z24
+	VMOVDQU8  Z24, K3, Z21
+	VPSHUFB   Z9, Z21, Z21
+	VPACKSSDW Z15, Z13, Z13
+	VPACKSSDW Z17, Z16, Z15
+	VPACKSSWB Z15, Z13, Z13
 	VPMOVB2M  Z13, K4
-	VPADDB    Z20, Z8, Z13
-	VPSUBUSB  Z20, Z8, K4, Z13
+	VPADDB    Z21, Z8, Z13
+	VPSUBUSB  Z21, Z8, K4, Z13
 	VPERMD    Z13, Z10, Z13
 	CMPB      (SP), $0x00
-	JNE       past75
+	JNE       past77
 	VMOVDQU64 Z13, (AX)
 
-stored76:
+stored78:
 	ADDQ $0x00000100, DX
 	ADDQ $0x00000040, AX
 	SUBQ $0x40, DI
 	CMPQ DI, $0x40
-	JAE  loop71
+	JAE  loop73
 
-done72:
+done74:
 	TESTQ       DI, DI
-	JZ          none77
+	JZ          none79
 	MOVQ        $-1, R10
 	BZHIQ       DI, R10, R10
 	KMOVW       R10, K4
@@ -1046,77 +1058,77 @@ done72:
 	VMULPS.BCST word_71800000<>+0(SB), Z13, Z13
 	KMOVW       R10, K4
 	SHRQ        $0x10, R10
-	VMOVUPS.Z   64(DX), K4, Z14
-	VMULPS.BCST word_71800000<>+0(SB), Z14, Z14
-	KMOVW       R10, K4
-	SHRQ        $0x10, R10
-	VMOVUPS.Z   128(DX), K4, Z15
+	VMOVUPS.Z   64(DX), K4, Z15
 	VMULPS.BCST word_71800000<>+0(SB), Z15, Z15
 	KMOVW       R10, K4
 	SHRQ        $0x10, R10
-	VMOVUPS.Z   192(DX), K4, Z16
+	VMOVUPS.Z   128(DX), K4, Z16
 	VMULPS.BCST word_71800000<>+0(SB), Z16, Z16
-	VMULPS      Z12, Z13, Z17
-	VRANGEPS    $0x0b, Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
+	KMOVW       R10, K4
+	SHRQ        $0x10, R10
+	VMOVUPS.Z   192(DX), K4, Z17
+	VMULPS.BCST word_71800000<>+0(SB), Z17, Z17
+	VMULPS      Z12, Z13, Z18
+	VRANGEPS    $0x0b, Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z21
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z21
+	VFMADD231PS Z3, Z21, Z19
+	VMINPS      Z19, Z21, Z21
+	VMULPS      Z12, Z15, Z18
+	VRANGEPS    $0x0b, Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z22
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z22
+	VFMADD231PS Z3, Z22, Z19
+	VMINPS      Z19, Z22, Z22
+	VMULPS      Z12, Z16, Z18
+	VRANGEPS    $0x0b, Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z24
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z24
+	VFMADD231PS Z3, Z24, Z19
+	VMINPS      Z19, Z24, Z24
+	VMULPS      Z12, Z17, Z12
+	VRANGEPS    $0x0b, Z0, Z12, Z12
+	VCVTDQ2PS   Z12, Z18
 	VFMADD213PS Z2, Z1, Z18
 	VPERMPS     Z4, Z18, Z19
 	VPERMPS     Z5, Z18, Z20
 	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z20
+	VFMADD231PS Z19, Z12, Z20
 	VFMADD231PS Z3, Z20, Z18
 	VMINPS      Z18, Z20, Z20
-	VMULPS      Z12, Z14, Z17
-	VRANGEPS    $0x0b, Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z21
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z21
-	VFMADD231PS Z3, Z21, Z18
-	VMINPS      Z18, Z21, Z21
-	VMULPS      Z12, Z15, Z17
-	VRANGEPS    $0x0b, Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z22
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z22
-	VFMADD231PS Z3, Z22, Z18
-	VMINPS      Z18, Z22, Z22
-	VMULPS      Z12, Z16, Z12
-	VRANGEPS    $0x0b, Z0, Z12, Z12
-	VCVTDQ2PS   Z12, Z17
-	VFMADD213PS Z2, Z1, Z17
-	VPERMPS     Z4, Z17, Z18
-	VPERMPS     Z5, Z17, Z19
-	VPERMPS     Z6, Z17, Z17
-	VFMADD231PS Z18, Z12, Z19
-	VFMADD231PS Z3, Z19, Z17
-	VMINPS      Z17, Z19, Z19
-	VPMINUW     Z21, Z20, Z12
-	VPMINUW     Z19, Z22, Z17
-	VPMINUW     Z17, Z12, Z12
+	VPMINUW     Z22, Z21, Z12
+	VPMINUW     Z20, Z24, Z18
+	VPMINUW     Z18, Z12, Z12
 	VPCMPUW     $0x01, Z7, Z12, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare78
+	JNZ         compare80
 
-compared79:
-	VPSRLD    $0x10, Z20, Z20
-	VPSRLD    $0x10, Z22, Z22
-	VMOVDQU16 Z21, K2, Z20
-	VMOVDQU16 Z19, K2, Z22
-	VPSLLW    $0x08, Z22, Z22
-	VMOVDQU8  Z22, K3, Z20
-	VPSHUFB   Z9, Z20, Z20
-	VPACKSSDW Z14, Z13, Z11
-	VPACKSSDW Z16, Z15, Z12
+compared81:
+	VPSRLD    $0x10, Z21, Z21
+	VPSRLD    $0x10, Z24, Z24
+	VMOVDQU16 Z22, K2, Z21
+	VMOVDQU16 Z20, K2, Z24
+	VPSLLW    $0x08, Z24, Z24
+	VMOVDQU8  Z24, K3, Z21
+	VPSHUFB   Z9, Z21, Z21
+	VPACKSSDW Z15, Z13, Z11
+	VPACKSSDW Z17, Z16, Z12
 	VPACKSSWB Z12, Z11, Z11
 	VPMOVB2M  Z11, K4
-	VPADDB    Z20, Z8, Z11
-	VPSUBUSB  Z20, Z8, K4, Z11
+	VPADDB    Z21, Z8, Z11
+	VPSUBUSB  Z21, Z8, K4, Z11
 	VPERMD    Z11, Z10, Z11
 	MOVQ      $-1, R10
 	BZHIQ     DI, R10, R10
@@ -1126,138 +1138,138 @@ compared79:
 	LEAQ      (DX)(DI*4), DX
 	XORQ      DI, DI
 
-none77:
-	JMP done48
+none79:
+	JMP done50
 
-compare73:
-	VPSLLD       $0x10, Z20, Z17
-	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z17, K4
+compare75:
+	VPSLLD       $0x10, Z21, Z18
+	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none80
+	JZ           none82
 	KMOVW        K4, K5
-	VPSRLD       $0x10, Z20, Z17
+	VPSRLD       $0x10, Z21, Z18
+	VDIVPS       Z11, Z13, Z19
+	VPXORD       Z20, Z20, Z20
+	VGATHERDPS   -76296(BX)(Z18*4), K5, Z20
+	VPADDD       Z20, Z20, Z20
+	VPROLD       $0x01, Z19, Z19
+	VPCMPUD      $0x05, Z19, Z20, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
+
+none82:
+	VPSLLD       $0x10, Z22, Z18
+	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
+	KORTESTW     K4, K4
+	JZ           none83
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z22, Z18
+	VDIVPS       Z11, Z15, Z19
+	VPXORD       Z20, Z20, Z20
+	VGATHERDPS   -76296(BX)(Z18*4), K5, Z20
+	VPADDD       Z20, Z20, Z20
+	VPROLD       $0x01, Z19, Z19
+	VPCMPUD      $0x05, Z19, Z20, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
+
+none83:
+	VPSLLD       $0x10, Z24, Z18
+	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
+	KORTESTW     K4, K4
+	JZ           none84
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z24, Z18
+	VDIVPS       Z11, Z16, Z19
+	VPXORD       Z20, Z20, Z20
+	VGATHERDPS   -76296(BX)(Z18*4), K5, Z20
+	VPADDD       Z20, Z20, Z20
+	VPROLD       $0x01, Z19, Z19
+	VPCMPUD      $0x05, Z19, Z20, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z24, K4, Z24
+
+none84:
+	VPSLLD       $0x10, Z25, Z18
+	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
+	KORTESTW     K4, K4
+	JZ           none85
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z25, Z18
+	VDIVPS       Z11, Z17, Z19
+	VPXORD       Z20, Z20, Z20
+	VGATHERDPS   -76296(BX)(Z18*4), K5, Z20
+	VPADDD       Z20, Z20, Z20
+	VPROLD       $0x01, Z19, Z19
+	VPCMPUD      $0x05, Z19, Z20, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z25, K4, Z25
+
+none85:
+	JMP compared76
+
+past77:
+	VMOVNTDQ Z13, (AX)
+	JMP      stored78
+
+compare80:
+	VPSLLD       $0x10, Z21, Z12
+	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z12, K4
+	KORTESTW     K4, K4
+	JZ           none86
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z21, Z12
 	VDIVPS       Z11, Z13, Z18
 	VPXORD       Z19, Z19, Z19
-	VGATHERDPS   -76296(BX)(Z17*4), K5, Z19
-	VPADDD       Z19, Z19, Z19
-	VPROLD       $0x01, Z18, Z18
-	VPCMPUD      $0x05, Z18, Z19, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z20, K4, Z20
-
-none80:
-	VPSLLD       $0x10, Z21, Z17
-	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z17, K4
-	KORTESTW     K4, K4
-	JZ           none81
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z21, Z17
-	VDIVPS       Z11, Z14, Z18
-	VPXORD       Z19, Z19, Z19
-	VGATHERDPS   -76296(BX)(Z17*4), K5, Z19
+	VGATHERDPS   -76296(BX)(Z12*4), K5, Z19
 	VPADDD       Z19, Z19, Z19
 	VPROLD       $0x01, Z18, Z18
 	VPCMPUD      $0x05, Z18, Z19, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none81:
-	VPSLLD       $0x10, Z22, Z17
-	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z17, K4
+none86:
+	VPSLLD       $0x10, Z22, Z12
+	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none82
+	JZ           none87
 	KMOVW        K4, K5
-	VPSRLD       $0x10, Z22, Z17
+	VPSRLD       $0x10, Z22, Z12
 	VDIVPS       Z11, Z15, Z18
 	VPXORD       Z19, Z19, Z19
-	VGATHERDPS   -76296(BX)(Z17*4), K5, Z19
+	VGATHERDPS   -76296(BX)(Z12*4), K5, Z19
 	VPADDD       Z19, Z19, Z19
 	VPROLD       $0x01, Z18, Z18
 	VPCMPUD      $0x05, Z18, Z19, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none82:
-	VPSLLD       $0x10, Z24, Z17
-	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z17, K4
+none87:
+	VPSLLD       $0x10, Z24, Z12
+	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none83
+	JZ           none88
 	KMOVW        K4, K5
-	VPSRLD       $0x10, Z24, Z17
+	VPSRLD       $0x10, Z24, Z12
 	VDIVPS       Z11, Z16, Z18
 	VPXORD       Z19, Z19, Z19
-	VGATHERDPS   -76296(BX)(Z17*4), K5, Z19
+	VGATHERDPS   -76296(BX)(Z12*4), K5, Z19
 	VPADDD       Z19, Z19, Z19
 	VPROLD       $0x01, Z18, Z18
 	VPCMPUD      $0x05, Z18, Z19, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z24, K4, Z24
 
-none83:
-	JMP compared74
-
-past75:
-	VMOVNTDQ Z13, (AX)
-	JMP      stored76
-
-compare78:
+none88:
 	VPSLLD       $0x10, Z20, Z12
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none84
+	JZ           none89
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z20, Z12
-	VDIVPS       Z11, Z13, Z17
+	VDIVPS       Z11, Z17, Z11
 	VPXORD       Z18, Z18, Z18
 	VGATHERDPS   -76296(BX)(Z12*4), K5, Z18
 	VPADDD       Z18, Z18, Z18
-	VPROLD       $0x01, Z17, Z17
-	VPCMPUD      $0x05, Z17, Z18, K4, K4
+	VPROLD       $0x01, Z11, Z11
+	VPCMPUD      $0x05, Z11, Z18, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z20, K4, Z20
 
-none84:
-	VPSLLD       $0x10, Z21, Z12
-	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z12, K4
-	KORTESTW     K4, K4
-	JZ           none85
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z21, Z12
-	VDIVPS       Z11, Z14, Z17
-	VPXORD       Z18, Z18, Z18
-	VGATHERDPS   -76296(BX)(Z12*4), K5, Z18
-	VPADDD       Z18, Z18, Z18
-	VPROLD       $0x01, Z17, Z17
-	VPCMPUD      $0x05, Z17, Z18, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
-
-none85:
-	VPSLLD       $0x10, Z22, Z12
-	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z12, K4
-	KORTESTW     K4, K4
-	JZ           none86
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z22, Z12
-	VDIVPS       Z11, Z15, Z17
-	VPXORD       Z18, Z18, Z18
-	VGATHERDPS   -76296(BX)(Z12*4), K5, Z18
-	VPADDD       Z18, Z18, Z18
-	VPROLD       $0x01, Z17, Z17
-	VPCMPUD      $0x05, Z17, Z18, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
-
-none86:
-	VPSLLD       $0x10, Z19, Z12
-	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z12, K4
-	KORTESTW     K4, K4
-	JZ           none87
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z19, Z12
-	VDIVPS       Z11, Z16, Z11
-	VPXORD       Z17, Z17, Z17
-	VGATHERDPS   -76296(BX)(Z12*4), K5, Z17
-	VPADDD       Z17, Z17, Z17
-	VPROLD       $0x01, Z11, Z11
-	VPCMPUD      $0x05, Z11, Z17, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z19, K4, Z19
-
-none87:
-	JMP compared79
+none89:
+	JMP compared81
 
 DATA word_40b4e11e<>+0(SB)/4, $0x40b4e11e
 GLOBL word_40b4e11e<>(SB), RODATA|NOPTR, $4
@@ -1354,21 +1366,21 @@ GLOBL word_71800000<>(SB), RODATA|NOPTR, $4
 
 // func QuantizeDynamic8UnsignedAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, thresholds *[255]float32, stream bool) int
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+
-TEXT ·QuantizeDynamic8UnsignedAVX512(SB), $24-112
+TEXT ·QuantizeDynamic8UnsignedAVX512(SB), $32-112
 	MOVQ  codes_base+0(FP), AX
 	MOVQ  scales_base+24(FP), CX
 	MOVQ  x_base+48(FP), DX
 	XORL  BX, BX
 	CMPB  stream+96(FP), $0x00
-	JE    cached88
+	JE    cached90
 	MOVQ  block+72(FP), SI
 	TESTQ $0x0000003f, SI
-	JNZ   cached88
+	JNZ   cached90
 	TESTQ $0x0000003f, AX
-	JNZ   cached88
+	JNZ   cached90
 	INCQ  BX
 
-cached88:
+cached90:
 	MOVQ            BX, (SP)
 	MOVQ            thresholds+88(FP), BX
 	VPBROADCASTD    word_40712c28<>+0(SB), Z0
@@ -1390,22 +1402,25 @@ cached88:
 	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z11
 	MOVQ            x_len+56(FP), SI
 	MOVQ            $0x00000000, ret+104(FP)
-	MOVQ            block+72(FP), R8
-	TESTQ           $0x0000003f, R8
-	JNZ             few89
-	CMPQ            R8, $0x00000200
-	JHI             few89
-	SHLQ            $0x02, R8
-	CMPQ            SI, R8
-	JB              few89
-	VPBROADCASTD    word_7fffffff<>+0(SB), Z14
-	MOVQ            DX, R9
-	VBROADCASTSS    least+84(FP), Z12
-	MOVQ            block+72(FP), DI
-	CMPQ            DI, $0x40
-	JB              done91
 
-loop90:
+fewAtATime91:
+	MOVQ         $0x00000000, 8(SP)
+	MOVQ         block+72(FP), R8
+	TESTQ        $0x0000003f, R8
+	JNZ          few92
+	CMPQ         R8, $0x00000200
+	JHI          few92
+	SHLQ         $0x02, R8
+	CMPQ         SI, R8
+	JB           few92
+	VPBROADCASTD word_7fffffff<>+0(SB), Z14
+	MOVQ         DX, R9
+	VBROADCASTSS least+84(FP), Z12
+	MOVQ         block+72(FP), DI
+	CMPQ         DI, $0x40
+	JB           done95
+
+loop94:
 	VPANDD  (R9), Z14, Z13
 	VPANDD  64(R9), Z14, Z15
 	VPANDD  128(R9), Z14, Z16
@@ -1417,15 +1432,15 @@ loop90:
 	ADDQ    $0x00000100, R9
 	SUBQ    $0x40, DI
 	CMPQ    DI, $0x40
-	JAE     loop90
+	JAE     loop94
 
-done91:
+done95:
 	VBROADCASTSS least+84(FP), Z13
 	MOVQ         block+72(FP), DI
 	CMPQ         DI, $0x40
-	JB           done93
+	JB           done97
 
-loop92:
+loop96:
 	VPANDD  (R9), Z14, Z15
 	VPANDD  64(R9), Z14, Z16
 	VPANDD  128(R9), Z14, Z17
@@ -1437,15 +1452,15 @@ loop92:
 	ADDQ    $0x00000100, R9
 	SUBQ    $0x40, DI
 	CMPQ    DI, $0x40
-	JAE     loop92
+	JAE     loop96
 
-done93:
+done97:
 	VBROADCASTSS least+84(FP), Z15
 	MOVQ         block+72(FP), DI
 	CMPQ         DI, $0x40
-	JB           done95
+	JB           done99
 
-loop94:
+loop98:
 	VPANDD  (R9), Z14, Z16
 	VPANDD  64(R9), Z14, Z17
 	VPANDD  128(R9), Z14, Z18
@@ -1457,15 +1472,15 @@ loop94:
 	ADDQ    $0x00000100, R9
 	SUBQ    $0x40, DI
 	CMPQ    DI, $0x40
-	JAE     loop94
+	JAE     loop98
 
-done95:
+done99:
 	VBROADCASTSS least+84(FP), Z16
 	MOVQ         block+72(FP), DI
 	CMPQ         DI, $0x40
-	JB           done97
+	JB           done101
 
-loop96:
+loop100:
 	VPANDD  (R9), Z14, Z17
 	VPANDD  64(R9), Z14, Z18
 	VPANDD  128(R9), Z14, Z19
@@ -1477,9 +1492,9 @@ loop96:
 	ADDQ    $0x00000100, R9
 	SUBQ    $0x40, DI
 	CMPQ    DI, $0x40
-	JAE     loop96
+	JAE     loop100
 
-done97:
+done101:
 	VSHUFI32X4 $0x88, Z13, Z12, Z17
 	VSHUFI32X4 $0xdd, Z13, Z12, Z12
 	VPMAXUD    Z12, Z17, Z17
@@ -1497,17 +1512,17 @@ done97:
 	VPERMD     Z13, Z12, Z13
 	VMOVAPS    X13, X12
 
-again98:
+again102:
 	MOVQ         SI, DI
 	SUBQ         R8, DI
 	CMPQ         DI, R8
-	JB           last99
+	JB           last103
 	VBROADCASTSS least+84(FP), Z9
 	MOVQ         block+72(FP), DI
 	CMPQ         DI, $0x40
-	JB           done101
+	JB           done105
 
-loop100:
+loop104:
 	VPANDD  (R9), Z14, Z13
 	VPANDD  64(R9), Z14, Z15
 	VPANDD  128(R9), Z14, Z16
@@ -1519,15 +1534,15 @@ loop100:
 	ADDQ    $0x00000100, R9
 	SUBQ    $0x40, DI
 	CMPQ    DI, $0x40
-	JAE     loop100
+	JAE     loop104
 
-done101:
+done105:
 	VBROADCASTSS least+84(FP), Z13
 	MOVQ         block+72(FP), DI
 	CMPQ         DI, $0x40
-	JB           done103
+	JB           done107
 
-loop102:
+loop106:
 	VPANDD  (R9), Z14, Z15
 	VPANDD  64(R9), Z14, Z16
 	VPANDD  128(R9), Z14, Z17
@@ -1539,15 +1554,15 @@ loop102:
 	ADDQ    $0x00000100, R9
 	SUBQ    $0x40, DI
 	CMPQ    DI, $0x40
-	JAE     loop102
+	JAE     loop106
 
-done103:
+done107:
 	VBROADCASTSS least+84(FP), Z15
 	MOVQ         block+72(FP), DI
 	CMPQ         DI, $0x40
-	JB           done105
+	JB           done109
 
-loop104:
+loop108:
 	VPANDD  (R9), Z14, Z16
 	VPANDD  64(R9), Z14, Z17
 	VPANDD  128(R9), Z14, Z18
@@ -1559,15 +1574,15 @@ loop104:
 	ADDQ    $0x00000100, R9
 	SUBQ    $0x40, DI
 	CMPQ    DI, $0x40
-	JAE     loop104
+	JAE     loop108
 
-done105:
+done109:
 	VBROADCASTSS least+84(FP), Z16
 	MOVQ         block+72(FP), DI
 	CMPQ         DI, $0x40
-	JB           done107
+	JB           done111
 
-loop106:
+loop110:
 	VPANDD  (R9), Z14, Z17
 	VPANDD  64(R9), Z14, Z18
 	VPANDD  128(R9), Z14, Z19
@@ -1579,9 +1594,9 @@ loop106:
 	ADDQ    $0x00000100, R9
 	SUBQ    $0x40, DI
 	CMPQ    DI, $0x40
-	JAE     loop106
+	JAE     loop110
 
-done107:
+done111:
 	VSHUFI32X4 $0x88, Z13, Z9, Z17
 	VSHUFI32X4 $0xdd, Z13, Z9, Z9
 	VPMAXUD    Z9, Z17, Z17
@@ -1599,28 +1614,34 @@ done107:
 	VPERMD     Z13, Z9, Z13
 	VMOVAPS    X13, X9
 
-last99:
+last103:
 	VBROADCASTSS divisor+80(FP), X13
 	VDIVPS       X13, X12, X12
 	VPSUBD.BCST  word_d800000<>+0(SB), X12, X13
 	VPCMPUD.BCST $0x05, word_72000000<>+0(SB), X13, K4
 	KMOVW        K4, DI
 	TESTL        DI, DI
-	JNZ          few89
+	JZ           ordinary93
+	SUBQ         R8, SI
+	MOVQ         SI, 8(SP)
+	MOVQ         R8, SI
+	JMP          few92
+
+ordinary93:
 	VMOVUPS      X12, (CX)
 	VBROADCASTSS word_4c0fc000<>+0(SB), Z13
 	VDIVPS       X12, X13, X13
-	VMOVUPS      X13, 8(SP)
+	VMOVUPS      X13, 16(SP)
 	XORL         DI, DI
 
-block108:
+block112:
 	MOVQ         block+72(FP), R10
 	VBROADCASTSS (CX), Z12
-	VBROADCASTSS 8(SP)(DI*4), Z13
+	VBROADCASTSS 16(SP)(DI*4), Z13
 	CMPQ         R10, $0x40
-	JB           done110
+	JB           done114
 
-loop109:
+loop113:
 	PREFETCHT0  16384(DX)
 	VMOVUPS     (DX), Z15
 	PREFETCHT0  16448(DX)
@@ -1678,9 +1699,9 @@ loop109:
 	VPMINUW     Z20, Z19, Z19
 	VPCMPUW     $0x01, Z7, Z19, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare111
+	JNZ         compare115
 
-compared112:
+compared116:
 	VPSRLD    $0x10, Z22, Z22
 	VPSRLD    $0x10, Z24, Z24
 	VMOVDQU16 Z23, K2, Z22
@@ -1690,29 +1711,29 @@ compared112:
 	VPSHUFB   Z8, Z22, Z22
 	VPERMD    Z22, Z11, Z22
 	CMPB      (SP), $0x00
-	JNE       past113
+	JNE       past117
 	VMOVDQU64 Z22, (AX)
 
-stored114:
+stored118:
 	ADDQ $0x00000100, DX
 	ADDQ $0x00000040, AX
 	SUBQ $0x40, R10
 	CMPQ R10, $0x40
-	JAE  loop109
+	JAE  loop113
 
-done110:
+done114:
 	ADDQ    $0x00000004, CX
 	INCQ    DI
 	CMPQ    DI, $0x04
-	JB      block108
+	JB      block112
 	SUBQ    R8, SI
 	VMOVAPS X9, X12
 	CMPQ    SI, R8
-	JAE     again98
+	JAE     again102
 
-few89:
+few92:
 	TESTQ        SI, SI
-	JZ           finished116
+	JZ           finished120
 	MOVQ         DX, R8
 	MOVQ         block+72(FP), DI
 	CMPQ         DI, SI
@@ -1721,70 +1742,70 @@ few89:
 	MOVQ         DI, R9
 	MOVQ         R8, R10
 	LEAQ         (R8)(DI*4), R8
-	VPBROADCASTD word_7fffffff<>+0(SB), Z9
-	VPXORD       Z12, Z12, Z12
+	VPBROADCASTD word_7fffffff<>+0(SB), Z12
 	VPXORD       Z13, Z13, Z13
 	VPXORD       Z14, Z14, Z14
 	VPXORD       Z15, Z15, Z15
-	VBROADCASTSS least+84(FP), Z12
+	VPXORD       Z16, Z16, Z16
+	VBROADCASTSS least+84(FP), Z13
 	CMPQ         R9, $0x40
-	JB           done118
+	JB           done122
 
-loop117:
-	VPANDD  (R10), Z9, Z16
-	VPMAXUD Z16, Z12, Z12
-	VPANDD  64(R10), Z9, Z16
-	VPMAXUD Z16, Z13, Z13
-	VPANDD  128(R10), Z9, Z16
-	VPMAXUD Z16, Z14, Z14
-	VPANDD  192(R10), Z9, Z16
-	VPMAXUD Z16, Z15, Z15
+loop121:
+	VPANDD  (R10), Z12, Z17
+	VPMAXUD Z17, Z13, Z13
+	VPANDD  64(R10), Z12, Z17
+	VPMAXUD Z17, Z14, Z14
+	VPANDD  128(R10), Z12, Z17
+	VPMAXUD Z17, Z15, Z15
+	VPANDD  192(R10), Z12, Z17
+	VPMAXUD Z17, Z16, Z16
 	ADDQ    $0x00000100, R10
 	SUBQ    $0x40, R9
 	CMPQ    R9, $0x40
-	JAE     loop117
+	JAE     loop121
 
-done118:
+done122:
 	CMPQ R9, $0x10
-	JB   done120
+	JB   done124
 
-loop119:
-	VPANDD  (R10), Z9, Z16
-	VPMAXUD Z16, Z12, Z12
+loop123:
+	VPANDD  (R10), Z12, Z17
+	VPMAXUD Z17, Z13, Z13
 	ADDQ    $0x00000040, R10
 	SUBQ    $0x10, R9
 	CMPQ    R9, $0x10
-	JAE     loop119
+	JAE     loop123
 
-done120:
+done124:
 	TESTQ    R9, R9
-	JZ       done121
+	JZ       done125
 	MOVQ     $-1, R11
 	BZHIQ    R9, R11, R11
 	KMOVW    R11, K4
-	VPANDD.Z (R10), Z9, K4, Z9
-	VPMAXUD  Z9, Z12, Z12
+	VPANDD.Z (R10), Z12, K4, Z12
+	VPMAXUD  Z12, Z13, Z13
 
-done121:
-	VPMAXUD       Z13, Z12, Z12
-	VPMAXUD       Z15, Z14, Z14
-	VPMAXUD       Z14, Z12, Z12
-	VEXTRACTI64X4 $0x01, Z12, Y9
-	VPMAXUD       Z9, Z12, Z12
-	VSHUFI64X2    $0x02, Z12, Z12, Z9
-	VPMAXUD       Z9, Z12, Z12
-	VPSHUFD       $0x4e, Z12, Z9
-	VPMAXUD       Z9, Z12, Z12
-	VSHUFI64X2    $0x01, Z12, Z12, Z9
-	VPMAXUD       Z9, Z12, Z12
-	VPSHUFD       $0xb1, Z12, Z9
-	VPMAXUD       Z9, Z12, Z12
-	VMOVAPS       X12, X9
+done125:
+	VPMAXUD       Z14, Z13, Z13
+	VPMAXUD       Z16, Z15, Z15
+	VPMAXUD       Z15, Z13, Z13
+	VEXTRACTI64X4 $0x01, Z13, Y12
+	VPMAXUD       Z12, Z13, Z13
+	VSHUFI64X2    $0x02, Z13, Z13, Z12
+	VPMAXUD       Z12, Z13, Z13
+	VPSHUFD       $0x4e, Z13, Z12
+	VPMAXUD       Z12, Z13, Z13
+	VSHUFI64X2    $0x01, Z13, Z13, Z12
+	VPMAXUD       Z12, Z13, Z13
+	VPSHUFD       $0xb1, Z13, Z12
+	VPMAXUD       Z12, Z13, Z13
+	VMOVAPS       X13, X12
 
-block115:
+block119:
 	XORL         R9, R9
 	TESTQ        SI, SI
-	JZ           last122
+	JZ           last126
 	MOVQ         block+72(FP), R9
 	CMPQ         R9, SI
 	CMOVQGT      SI, R9
@@ -1793,304 +1814,307 @@ block115:
 	MOVQ         R8, R11
 	LEAQ         (R8)(R9*4), R8
 	VPBROADCASTD word_7fffffff<>+0(SB), Z10
-	VPXORD       Z12, Z12, Z12
 	VPXORD       Z13, Z13, Z13
 	VPXORD       Z14, Z14, Z14
 	VPXORD       Z15, Z15, Z15
-	VBROADCASTSS least+84(FP), Z12
+	VPXORD       Z16, Z16, Z16
+	VBROADCASTSS least+84(FP), Z13
 	CMPQ         R10, $0x40
-	JB           done124
+	JB           done128
 
-loop123:
-	VPANDD  (R11), Z10, Z16
-	VPMAXUD Z16, Z12, Z12
-	VPANDD  64(R11), Z10, Z16
-	VPMAXUD Z16, Z13, Z13
-	VPANDD  128(R11), Z10, Z16
-	VPMAXUD Z16, Z14, Z14
-	VPANDD  192(R11), Z10, Z16
-	VPMAXUD Z16, Z15, Z15
+loop127:
+	VPANDD  (R11), Z10, Z17
+	VPMAXUD Z17, Z13, Z13
+	VPANDD  64(R11), Z10, Z17
+	VPMAXUD Z17, Z14, Z14
+	VPANDD  128(R11), Z10, Z17
+	VPMAXUD Z17, Z15, Z15
+	VPANDD  192(R11), Z10, Z17
+	VPMAXUD Z17, Z16, Z16
 	ADDQ    $0x00000100, R11
 	SUBQ    $0x40, R10
 	CMPQ    R10, $0x40
-	JAE     loop123
+	JAE     loop127
 
-done124:
+done128:
 	CMPQ R10, $0x10
-	JB   done126
+	JB   done130
 
-loop125:
-	VPANDD  (R11), Z10, Z16
-	VPMAXUD Z16, Z12, Z12
+loop129:
+	VPANDD  (R11), Z10, Z17
+	VPMAXUD Z17, Z13, Z13
 	ADDQ    $0x00000040, R11
 	SUBQ    $0x10, R10
 	CMPQ    R10, $0x10
-	JAE     loop125
+	JAE     loop129
 
-done126:
+done130:
 	TESTQ    R10, R10
-	JZ       done127
+	JZ       done131
 	MOVQ     $-1, R12
 	BZHIQ    R10, R12, R12
 	KMOVW    R12, K4
 	VPANDD.Z (R11), Z10, K4, Z10
-	VPMAXUD  Z10, Z12, Z12
+	VPMAXUD  Z10, Z13, Z13
 
-done127:
-	VPMAXUD       Z13, Z12, Z12
-	VPMAXUD       Z15, Z14, Z14
-	VPMAXUD       Z14, Z12, Z12
-	VEXTRACTI64X4 $0x01, Z12, Y10
-	VPMAXUD       Z10, Z12, Z12
-	VSHUFI64X2    $0x02, Z12, Z12, Z10
-	VPMAXUD       Z10, Z12, Z12
-	VPSHUFD       $0x4e, Z12, Z10
-	VPMAXUD       Z10, Z12, Z12
-	VSHUFI64X2    $0x01, Z12, Z12, Z10
-	VPMAXUD       Z10, Z12, Z12
-	VPSHUFD       $0xb1, Z12, Z10
-	VPMAXUD       Z10, Z12, Z12
-	VMOVAPS       X12, X10
+done131:
+	VPMAXUD       Z14, Z13, Z13
+	VPMAXUD       Z16, Z15, Z15
+	VPMAXUD       Z15, Z13, Z13
+	VEXTRACTI64X4 $0x01, Z13, Y10
+	VPMAXUD       Z10, Z13, Z13
+	VSHUFI64X2    $0x02, Z13, Z13, Z10
+	VPMAXUD       Z10, Z13, Z13
+	VPSHUFD       $0x4e, Z13, Z10
+	VPMAXUD       Z10, Z13, Z13
+	VSHUFI64X2    $0x01, Z13, Z13, Z10
+	VPMAXUD       Z10, Z13, Z13
+	VPSHUFD       $0xb1, Z13, Z10
+	VPMAXUD       Z10, Z13, Z13
+	VMOVAPS       X13, X10
 
-last122:
-	VMOVD X9, R10
+last126:
+	VMOVD X12, R10
 	CMPL  R10, $0x7f800000
-	JB    finite128
+	JB    finite132
 	INCQ  ret+104(FP)
 	MOVL  $0x7fc00000, R10
 
-zero129:
+zero133:
 	MOVL         R10, (CX)
 	MOVL         $0x00000000, R10
 	LEAQ         (DX)(DI*4), DX
-	VPBROADCASTB R10, Z9
-	CMPQ         DI, $0x40
-	JB           done133
-
-loop132:
-	VMOVDQU64 Z9, (AX)
-	ADDQ      $0x00000040, AX
-	SUBQ      $0x40, DI
-	CMPQ      DI, $0x40
-	JAE       loop132
-
-done133:
-	MOVQ     $-1, R10
-	BZHIQ    DI, R10, R10
-	KMOVQ    R10, K4
-	VMOVDQU8 Z9, K4, (AX)
-	ADDQ     DI, AX
-	JMP      done131
-
-finite128:
-	VDIVSS  divisor+80(FP), X9, X12
-	VMOVD   X12, R10
-	TESTL   R10, R10
-	JZ      zero129
-	CMPL    R10, $0x7f800000
-	JB      divided130
-	VMOVAPS X9, X12
-
-divided130:
-	VMOVSS       X12, (CX)
-	VBROADCASTSS X12, Z12
-	VMOVD        X12, R10
-	CMPL         R10, $0x0d800000
-	JB           small134
-	VMOVSS       word_4c0fc000<>+0(SB), X13
-	VDIVSS       X12, X13, X13
-	VBROADCASTSS X13, Z13
+	VPBROADCASTB R10, Z12
 	CMPQ         DI, $0x40
 	JB           done137
 
 loop136:
+	VMOVDQU64 Z12, (AX)
+	ADDQ      $0x00000040, AX
+	SUBQ      $0x40, DI
+	CMPQ      DI, $0x40
+	JAE       loop136
+
+done137:
+	MOVQ     $-1, R10
+	BZHIQ    DI, R10, R10
+	KMOVQ    R10, K4
+	VMOVDQU8 Z12, K4, (AX)
+	ADDQ     DI, AX
+	JMP      done135
+
+finite132:
+	VDIVSS  divisor+80(FP), X12, X13
+	VMOVD   X13, R10
+	TESTL   R10, R10
+	JZ      zero133
+	CMPL    R10, $0x7f800000
+	JB      divided134
+	VMOVAPS X12, X13
+
+divided134:
+	VMOVSS       X13, (CX)
+	VBROADCASTSS X13, Z12
+	VMOVD        X12, R10
+	CMPL         R10, $0x0d800000
+	JB           small138
+	VMOVSS       word_4c0fc000<>+0(SB), X13
+	VDIVSS       X12, X13, X13
+	VBROADCASTSS X13, Z13
+	CMPQ         DI, $0x40
+	JB           done141
+
+loop140:
 	PREFETCHT0  16384(DX)
-	VMOVUPS     (DX), Z9
+	VMOVUPS     (DX), Z14
 	PREFETCHT0  16448(DX)
-	VMOVUPS     64(DX), Z14
+	VMOVUPS     64(DX), Z15
 	PREFETCHT0  16512(DX)
-	VMOVUPS     128(DX), Z15
+	VMOVUPS     128(DX), Z16
 	PREFETCHT0  16576(DX)
-	VMOVUPS     192(DX), Z16
-	VMULPS      Z13, Z9, Z17
-	VMAXPS      Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z20
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z20
-	VFMADD231PS Z3, Z20, Z18
-	VMINPS      Z18, Z20, Z20
-	VPADDD      Z20, Z20, Z20
-	VMULPS      Z13, Z14, Z17
-	VMAXPS      Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z21
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z21
-	VFMADD231PS Z3, Z21, Z18
-	VMINPS      Z18, Z21, Z21
+	VMOVUPS     192(DX), Z17
+	VMULPS      Z13, Z14, Z18
+	VMAXPS      Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z21
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z21
+	VFMADD231PS Z3, Z21, Z19
+	VMINPS      Z19, Z21, Z21
 	VPADDD      Z21, Z21, Z21
-	VMULPS      Z13, Z15, Z17
-	VMAXPS      Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z22
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z22
-	VFMADD231PS Z3, Z22, Z18
-	VMINPS      Z18, Z22, Z22
+	VMULPS      Z13, Z15, Z18
+	VMAXPS      Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z22
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z22
+	VFMADD231PS Z3, Z22, Z19
+	VMINPS      Z19, Z22, Z22
 	VPADDD      Z22, Z22, Z22
-	VMULPS      Z13, Z16, Z17
-	VMAXPS      Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z23
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z23
-	VFMADD231PS Z3, Z23, Z18
-	VMINPS      Z18, Z23, Z23
+	VMULPS      Z13, Z16, Z18
+	VMAXPS      Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z23
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z23
+	VFMADD231PS Z3, Z23, Z19
+	VMINPS      Z19, Z23, Z23
 	VPADDD      Z23, Z23, Z23
-	VPMINUW     Z21, Z20, Z17
-	VPMINUW     Z23, Z22, Z18
-	VPMINUW     Z18, Z17, Z17
-	VPCMPUW     $0x01, Z7, Z17, K1, K4
+	VMULPS      Z13, Z17, Z18
+	VMAXPS      Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z24
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z24
+	VFMADD231PS Z3, Z24, Z19
+	VMINPS      Z19, Z24, Z24
+	VPADDD      Z24, Z24, Z24
+	VPMINUW     Z22, Z21, Z18
+	VPMINUW     Z24, Z23, Z19
+	VPMINUW     Z19, Z18, Z18
+	VPCMPUW     $0x01, Z7, Z18, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare138
+	JNZ         compare142
 
-compared139:
-	VPSRLD    $0x10, Z20, Z20
-	VPSRLD    $0x10, Z22, Z22
-	VMOVDQU16 Z21, K2, Z20
-	VMOVDQU16 Z23, K2, Z22
-	VPSLLW    $0x08, Z22, Z22
-	VMOVDQU8  Z22, K3, Z20
-	VPSHUFB   Z8, Z20, Z20
-	VPERMD    Z20, Z11, Z20
+compared143:
+	VPSRLD    $0x10, Z21, Z21
+	VPSRLD    $0x10, Z23, Z23
+	VMOVDQU16 Z22, K2, Z21
+	VMOVDQU16 Z24, K2, Z23
+	VPSLLW    $0x08, Z23, Z23
+	VMOVDQU8  Z23, K3, Z21
+	VPSHUFB   Z8, Z21, Z21
+	VPERMD    Z21, Z11, Z21
 	CMPB      (SP), $0x00
-	JNE       past140
-	VMOVDQU64 Z20, (AX)
+	JNE       past144
+	VMOVDQU64 Z21, (AX)
 
-stored141:
+stored145:
 	ADDQ $0x00000100, DX
 	ADDQ $0x00000040, AX
 	SUBQ $0x40, DI
 	CMPQ DI, $0x40
-	JAE  loop136
+	JAE  loop140
 
-done137:
+done141:
 	TESTQ       DI, DI
-	JZ          none142
+	JZ          none146
 	MOVQ        $-1, R10
 	BZHIQ       DI, R10, R10
 	KMOVW       R10, K4
 	SHRQ        $0x10, R10
-	VMOVUPS.Z   (DX), K4, Z9
+	VMOVUPS.Z   (DX), K4, Z14
 	KMOVW       R10, K4
 	SHRQ        $0x10, R10
-	VMOVUPS.Z   64(DX), K4, Z14
+	VMOVUPS.Z   64(DX), K4, Z15
 	KMOVW       R10, K4
 	SHRQ        $0x10, R10
-	VMOVUPS.Z   128(DX), K4, Z15
+	VMOVUPS.Z   128(DX), K4, Z16
 	KMOVW       R10, K4
 	SHRQ        $0x10, R10
-	VMOVUPS.Z   192(DX), K4, Z16
-	VMULPS      Z13, Z9, Z17
-	VMAXPS      Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
+	VMOVUPS.Z   192(DX), K4, Z17
+	VMULPS      Z13, Z14, Z18
+	VMAXPS      Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z21
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z21
+	VFMADD231PS Z3, Z21, Z19
+	VMINPS      Z19, Z21, Z21
+	VPADDD      Z21, Z21, Z21
+	VMULPS      Z13, Z15, Z18
+	VMAXPS      Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z22
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z22
+	VFMADD231PS Z3, Z22, Z19
+	VMINPS      Z19, Z22, Z22
+	VPADDD      Z22, Z22, Z22
+	VMULPS      Z13, Z16, Z18
+	VMAXPS      Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z23
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z23
+	VFMADD231PS Z3, Z23, Z19
+	VMINPS      Z19, Z23, Z23
+	VPADDD      Z23, Z23, Z23
+	VMULPS      Z13, Z17, Z13
+	VMAXPS      Z0, Z13, Z13
+	VCVTDQ2PS   Z13, Z18
 	VFMADD213PS Z2, Z1, Z18
 	VPERMPS     Z4, Z18, Z19
 	VPERMPS     Z5, Z18, Z20
 	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z20
+	VFMADD231PS Z19, Z13, Z20
 	VFMADD231PS Z3, Z20, Z18
 	VMINPS      Z18, Z20, Z20
 	VPADDD      Z20, Z20, Z20
-	VMULPS      Z13, Z14, Z17
-	VMAXPS      Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z21
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z21
-	VFMADD231PS Z3, Z21, Z18
-	VMINPS      Z18, Z21, Z21
-	VPADDD      Z21, Z21, Z21
-	VMULPS      Z13, Z15, Z17
-	VMAXPS      Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z22
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z22
-	VFMADD231PS Z3, Z22, Z18
-	VMINPS      Z18, Z22, Z22
-	VPADDD      Z22, Z22, Z22
-	VMULPS      Z13, Z16, Z13
-	VMAXPS      Z0, Z13, Z13
-	VCVTDQ2PS   Z13, Z17
-	VFMADD213PS Z2, Z1, Z17
-	VPERMPS     Z4, Z17, Z18
-	VPERMPS     Z5, Z17, Z19
-	VPERMPS     Z6, Z17, Z17
-	VFMADD231PS Z18, Z13, Z19
-	VFMADD231PS Z3, Z19, Z17
-	VMINPS      Z17, Z19, Z19
-	VPADDD      Z19, Z19, Z19
-	VPMINUW     Z21, Z20, Z13
-	VPMINUW     Z19, Z22, Z17
-	VPMINUW     Z17, Z13, Z13
+	VPMINUW     Z22, Z21, Z13
+	VPMINUW     Z20, Z23, Z18
+	VPMINUW     Z18, Z13, Z13
 	VPCMPUW     $0x01, Z7, Z13, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare143
+	JNZ         compare147
 
-compared144:
-	VPSRLD    $0x10, Z20, Z20
-	VPSRLD    $0x10, Z22, Z22
-	VMOVDQU16 Z21, K2, Z20
-	VMOVDQU16 Z19, K2, Z22
-	VPSLLW    $0x08, Z22, Z22
-	VMOVDQU8  Z22, K3, Z20
-	VPSHUFB   Z8, Z20, Z20
-	VPERMD    Z20, Z11, Z20
+compared148:
+	VPSRLD    $0x10, Z21, Z21
+	VPSRLD    $0x10, Z23, Z23
+	VMOVDQU16 Z22, K2, Z21
+	VMOVDQU16 Z20, K2, Z23
+	VPSLLW    $0x08, Z23, Z23
+	VMOVDQU8  Z23, K3, Z21
+	VPSHUFB   Z8, Z21, Z21
+	VPERMD    Z21, Z11, Z21
 	MOVQ      $-1, R10
 	BZHIQ     DI, R10, R10
 	KMOVQ     R10, K4
-	VMOVDQU8  Z20, K4, (AX)
+	VMOVDQU8  Z21, K4, (AX)
 	ADDQ      DI, AX
 	LEAQ      (DX)(DI*4), DX
 	XORQ      DI, DI
 
-none142:
+none146:
+done139:
 done135:
-done131:
 	ADDQ    $0x00000004, CX
-	VMOVAPS X10, X9
+	VMOVAPS X10, X12
 	MOVQ    R9, DI
 	TESTQ   DI, DI
-	JNZ     block115
+	JNZ     block119
 
-finished116:
-	CMPQ (SP), $0x00
-	JEQ  unfenced145
+finished120:
+	MOVQ  8(SP), SI
+	TESTQ SI, SI
+	JNZ   fewAtATime91
+	CMPQ  (SP), $0x00
+	JEQ   unfenced149
 	SFENCE
 
-unfenced145:
+unfenced149:
 	VZEROUPPER
 	RET
 
-compare111:
+compare115:
 	VPSLLD       $0x10, Z22, Z19
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z19, K4
 	KORTESTW     K4, K4
-	JZ           none146
+	JZ           none150
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z19
 	VDIVPS       Z12, Z15, Z15
@@ -2101,11 +2125,11 @@ compare111:
 	VPCMPUD      $0x05, Z15, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none146:
+none150:
 	VPSLLD       $0x10, Z23, Z15
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z15, K4
 	KORTESTW     K4, K4
-	JZ           none147
+	JZ           none151
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z23, Z15
 	VDIVPS       Z12, Z16, Z16
@@ -2116,11 +2140,11 @@ none146:
 	VPCMPUD      $0x05, Z16, Z19, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z23, K4, Z23
 
-none147:
+none151:
 	VPSLLD       $0x10, Z24, Z15
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z15, K4
 	KORTESTW     K4, K4
-	JZ           none148
+	JZ           none152
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z24, Z15
 	VDIVPS       Z12, Z17, Z16
@@ -2131,11 +2155,11 @@ none147:
 	VPCMPUD      $0x05, Z16, Z17, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z24, K4, Z24
 
-none148:
+none152:
 	VPSLLD       $0x10, Z25, Z15
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z15, K4
 	KORTESTW     K4, K4
-	JZ           none149
+	JZ           none153
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z25, Z15
 	VDIVPS       Z12, Z18, Z16
@@ -2146,456 +2170,456 @@ none148:
 	VPCMPUD      $0x05, Z16, Z17, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z25, K4, Z25
 
-none149:
-	JMP compared112
+none153:
+	JMP compared116
 
-past113:
+past117:
 	VMOVNTDQ Z22, (AX)
-	JMP      stored114
+	JMP      stored118
 
-compare138:
-	VPSLLD       $0x10, Z20, Z17
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z17, K4
+compare142:
+	VPSLLD       $0x10, Z21, Z18
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none150
+	JZ           none154
 	KMOVW        K4, K5
-	VPSRLD       $0x10, Z20, Z17
-	VDIVPS       Z12, Z9, Z9
-	VPXORD       Z18, Z18, Z18
-	VGATHERDPS   -153604(BX)(Z17*4), K5, Z18
-	VPADDD       Z18, Z18, Z18
-	VPROLD       $0x01, Z9, Z9
-	VPCMPUD      $0x05, Z9, Z18, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z20, K4, Z20
-
-none150:
-	VPSLLD       $0x10, Z21, Z9
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z9, K4
-	KORTESTW     K4, K4
-	JZ           none151
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z21, Z9
+	VPSRLD       $0x10, Z21, Z18
 	VDIVPS       Z12, Z14, Z14
-	VPXORD       Z17, Z17, Z17
-	VGATHERDPS   -153604(BX)(Z9*4), K5, Z17
-	VPADDD       Z17, Z17, Z17
+	VPXORD       Z19, Z19, Z19
+	VGATHERDPS   -153604(BX)(Z18*4), K5, Z19
+	VPADDD       Z19, Z19, Z19
 	VPROLD       $0x01, Z14, Z14
-	VPCMPUD      $0x05, Z14, Z17, K4, K4
+	VPCMPUD      $0x05, Z14, Z19, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none151:
-	VPSLLD       $0x10, Z22, Z9
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z9, K4
+none154:
+	VPSLLD       $0x10, Z22, Z14
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z14, K4
 	KORTESTW     K4, K4
-	JZ           none152
+	JZ           none155
 	KMOVW        K4, K5
-	VPSRLD       $0x10, Z22, Z9
+	VPSRLD       $0x10, Z22, Z14
+	VDIVPS       Z12, Z15, Z15
+	VPXORD       Z18, Z18, Z18
+	VGATHERDPS   -153604(BX)(Z14*4), K5, Z18
+	VPADDD       Z18, Z18, Z18
+	VPROLD       $0x01, Z15, Z15
+	VPCMPUD      $0x05, Z15, Z18, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
+
+none155:
+	VPSLLD       $0x10, Z23, Z14
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z14, K4
+	KORTESTW     K4, K4
+	JZ           none156
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z23, Z14
+	VDIVPS       Z12, Z16, Z15
+	VPXORD       Z16, Z16, Z16
+	VGATHERDPS   -153604(BX)(Z14*4), K5, Z16
+	VPADDD       Z16, Z16, Z16
+	VPROLD       $0x01, Z15, Z15
+	VPCMPUD      $0x05, Z15, Z16, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z23, K4, Z23
+
+none156:
+	VPSLLD       $0x10, Z24, Z14
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z14, K4
+	KORTESTW     K4, K4
+	JZ           none157
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z24, Z14
+	VDIVPS       Z12, Z17, Z15
+	VPXORD       Z16, Z16, Z16
+	VGATHERDPS   -153604(BX)(Z14*4), K5, Z16
+	VPADDD       Z16, Z16, Z16
+	VPROLD       $0x01, Z15, Z15
+	VPCMPUD      $0x05, Z15, Z16, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z24, K4, Z24
+
+none157:
+	JMP compared143
+
+past144:
+	VMOVNTDQ Z21, (AX)
+	JMP      stored145
+
+compare147:
+	VPSLLD       $0x10, Z21, Z13
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z13, K4
+	KORTESTW     K4, K4
+	JZ           none158
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z21, Z13
+	VDIVPS       Z12, Z14, Z14
+	VPXORD       Z18, Z18, Z18
+	VGATHERDPS   -153604(BX)(Z13*4), K5, Z18
+	VPADDD       Z18, Z18, Z18
+	VPROLD       $0x01, Z14, Z14
+	VPCMPUD      $0x05, Z14, Z18, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
+
+none158:
+	VPSLLD       $0x10, Z22, Z13
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z13, K4
+	KORTESTW     K4, K4
+	JZ           none159
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z22, Z13
 	VDIVPS       Z12, Z15, Z14
 	VPXORD       Z15, Z15, Z15
-	VGATHERDPS   -153604(BX)(Z9*4), K5, Z15
+	VGATHERDPS   -153604(BX)(Z13*4), K5, Z15
 	VPADDD       Z15, Z15, Z15
 	VPROLD       $0x01, Z14, Z14
 	VPCMPUD      $0x05, Z14, Z15, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none152:
-	VPSLLD       $0x10, Z23, Z9
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z9, K4
+none159:
+	VPSLLD       $0x10, Z23, Z13
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z13, K4
 	KORTESTW     K4, K4
-	JZ           none153
+	JZ           none160
 	KMOVW        K4, K5
-	VPSRLD       $0x10, Z23, Z9
+	VPSRLD       $0x10, Z23, Z13
 	VDIVPS       Z12, Z16, Z14
 	VPXORD       Z15, Z15, Z15
-	VGATHERDPS   -153604(BX)(Z9*4), K5, Z15
+	VGATHERDPS   -153604(BX)(Z13*4), K5, Z15
 	VPADDD       Z15, Z15, Z15
 	VPROLD       $0x01, Z14, Z14
 	VPCMPUD      $0x05, Z14, Z15, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z23, K4, Z23
 
-none153:
-	JMP compared139
-
-past140:
-	VMOVNTDQ Z20, (AX)
-	JMP      stored141
-
-compare143:
+none160:
 	VPSLLD       $0x10, Z20, Z13
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z13, K4
 	KORTESTW     K4, K4
-	JZ           none154
+	JZ           none161
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z20, Z13
-	VDIVPS       Z12, Z9, Z9
-	VPXORD       Z17, Z17, Z17
-	VGATHERDPS   -153604(BX)(Z13*4), K5, Z17
-	VPADDD       Z17, Z17, Z17
-	VPROLD       $0x01, Z9, Z9
-	VPCMPUD      $0x05, Z9, Z17, K4, K4
+	VDIVPS       Z12, Z17, Z12
+	VPXORD       Z14, Z14, Z14
+	VGATHERDPS   -153604(BX)(Z13*4), K5, Z14
+	VPADDD       Z14, Z14, Z14
+	VPROLD       $0x01, Z12, Z12
+	VPCMPUD      $0x05, Z12, Z14, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z20, K4, Z20
 
-none154:
-	VPSLLD       $0x10, Z21, Z9
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z9, K4
-	KORTESTW     K4, K4
-	JZ           none155
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z21, Z9
-	VDIVPS       Z12, Z14, Z13
-	VPXORD       Z14, Z14, Z14
-	VGATHERDPS   -153604(BX)(Z9*4), K5, Z14
-	VPADDD       Z14, Z14, Z14
-	VPROLD       $0x01, Z13, Z13
-	VPCMPUD      $0x05, Z13, Z14, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
+none161:
+	JMP compared148
 
-none155:
-	VPSLLD       $0x10, Z22, Z9
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z9, K4
-	KORTESTW     K4, K4
-	JZ           none156
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z22, Z9
-	VDIVPS       Z12, Z15, Z13
-	VPXORD       Z14, Z14, Z14
-	VGATHERDPS   -153604(BX)(Z9*4), K5, Z14
-	VPADDD       Z14, Z14, Z14
-	VPROLD       $0x01, Z13, Z13
-	VPCMPUD      $0x05, Z13, Z14, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
-
-none156:
-	VPSLLD       $0x10, Z19, Z9
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z9, K4
-	KORTESTW     K4, K4
-	JZ           none157
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z19, Z9
-	VDIVPS       Z12, Z16, Z12
-	VPXORD       Z13, Z13, Z13
-	VGATHERDPS   -153604(BX)(Z9*4), K5, Z13
-	VPADDD       Z13, Z13, Z13
-	VPROLD       $0x01, Z12, Z12
-	VPCMPUD      $0x05, Z12, Z13, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z19, K4, Z19
-
-none157:
-	JMP compared144
-
-small134:
+small138:
 	VMULPS.BCST  word_71800000<>+0(SB), Z12, Z12
 	VMOVSS       word_4c0fc000<>+0(SB), X13
 	VDIVSS       X12, X13, X13
 	VBROADCASTSS X13, Z13
 	CMPQ         DI, $0x40
-	JB           done159
+	JB           done163
 
-loop158:
+loop162:
 	PREFETCHT0  16384(DX)
-	VMOVUPS     (DX), Z9
-	VMULPS.BCST word_71800000<>+0(SB), Z9, Z9
-	PREFETCHT0  16448(DX)
-	VMOVUPS     64(DX), Z14
+	VMOVUPS     (DX), Z14
 	VMULPS.BCST word_71800000<>+0(SB), Z14, Z14
-	PREFETCHT0  16512(DX)
-	VMOVUPS     128(DX), Z15
+	PREFETCHT0  16448(DX)
+	VMOVUPS     64(DX), Z15
 	VMULPS.BCST word_71800000<>+0(SB), Z15, Z15
-	PREFETCHT0  16576(DX)
-	VMOVUPS     192(DX), Z16
+	PREFETCHT0  16512(DX)
+	VMOVUPS     128(DX), Z16
 	VMULPS.BCST word_71800000<>+0(SB), Z16, Z16
-	VMULPS      Z13, Z9, Z17
-	VMAXPS      Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z20
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z20
-	VFMADD231PS Z3, Z20, Z18
-	VMINPS      Z18, Z20, Z20
-	VPADDD      Z20, Z20, Z20
-	VMULPS      Z13, Z14, Z17
-	VMAXPS      Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z21
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z21
-	VFMADD231PS Z3, Z21, Z18
-	VMINPS      Z18, Z21, Z21
+	PREFETCHT0  16576(DX)
+	VMOVUPS     192(DX), Z17
+	VMULPS.BCST word_71800000<>+0(SB), Z17, Z17
+	VMULPS      Z13, Z14, Z18
+	VMAXPS      Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z21
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z21
+	VFMADD231PS Z3, Z21, Z19
+	VMINPS      Z19, Z21, Z21
 	VPADDD      Z21, Z21, Z21
-	VMULPS      Z13, Z15, Z17
-	VMAXPS      Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z22
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z22
-	VFMADD231PS Z3, Z22, Z18
-	VMINPS      Z18, Z22, Z22
+	VMULPS      Z13, Z15, Z18
+	VMAXPS      Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z22
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z22
+	VFMADD231PS Z3, Z22, Z19
+	VMINPS      Z19, Z22, Z22
 	VPADDD      Z22, Z22, Z22
-	VMULPS      Z13, Z16, Z17
-	VMAXPS      Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z23
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z23
-	VFMADD231PS Z3, Z23, Z18
-	VMINPS      Z18, Z23, Z23
+	VMULPS      Z13, Z16, Z18
+	VMAXPS      Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z23
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z23
+	VFMADD231PS Z3, Z23, Z19
+	VMINPS      Z19, Z23, Z23
 	VPADDD      Z23, Z23, Z23
-	VPMINUW     Z21, Z20, Z17
-	VPMINUW     Z23, Z22, Z18
-	VPMINUW     Z18, Z17, Z17
-	VPCMPUW     $0x01, Z7, Z17, K1, K4
+	VMULPS      Z13, Z17, Z18
+	VMAXPS      Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z24
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z24
+	VFMADD231PS Z3, Z24, Z19
+	VMINPS      Z19, Z24, Z24
+	VPADDD      Z24, Z24, Z24
+	VPMINUW     Z22, Z21, Z18
+	VPMINUW     Z24, Z23, Z19
+	VPMINUW     Z19, Z18, Z18
+	VPCMPUW     $0x01, Z7, Z18, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare160
+	JNZ         compare164
 
-compared161:
-	VPSRLD    $0x10, Z20, Z20
-	VPSRLD    $0x10, Z22, Z22
-	VMOVDQU16 Z21, K2, Z20
-	VMOVDQU16 Z23, K2, Z22
-	VPSLLW    $0x08, Z22, Z22
-	VMOVDQU8  Z22, K3, Z20
-	VPSHUFB   Z8, Z20, Z20
-	VPERMD    Z20, Z11, Z20
+compared165:
+	VPSRLD    $0x10, Z21, Z21
+	VPSRLD    $0x10, Z23, Z23
+	VMOVDQU16 Z22, K2, Z21
+	VMOVDQU16 Z24, K2, Z23
+	VPSLLW    $0x08, Z23, Z23
+	VMOVDQU8  Z23, K3, Z21
+	VPSHUFB   Z8, Z21, Z21
+	VPERMD    Z21, Z11, Z21
 	CMPB      (SP), $0x00
-	JNE       past162
-	VMOVDQU64 Z20, (AX)
+	JNE       past166
+	VMOVDQU64 Z21, (AX)
 
-stored163:
+stored167:
 	ADDQ $0x00000100, DX
 	ADDQ $0x00000040, AX
 	SUBQ $0x40, DI
 	CMPQ DI, $0x40
-	JAE  loop158
+	JAE  loop162
 
-done159:
+done163:
 	TESTQ       DI, DI
-	JZ          none164
+	JZ          none168
 	MOVQ        $-1, R10
 	BZHIQ       DI, R10, R10
 	KMOVW       R10, K4
 	SHRQ        $0x10, R10
-	VMOVUPS.Z   (DX), K4, Z9
-	VMULPS.BCST word_71800000<>+0(SB), Z9, Z9
-	KMOVW       R10, K4
-	SHRQ        $0x10, R10
-	VMOVUPS.Z   64(DX), K4, Z14
+	VMOVUPS.Z   (DX), K4, Z14
 	VMULPS.BCST word_71800000<>+0(SB), Z14, Z14
 	KMOVW       R10, K4
 	SHRQ        $0x10, R10
-	VMOVUPS.Z   128(DX), K4, Z15
+	VMOVUPS.Z   64(DX), K4, Z15
 	VMULPS.BCST word_71800000<>+0(SB), Z15, Z15
 	KMOVW       R10, K4
 	SHRQ        $0x10, R10
-	VMOVUPS.Z   192(DX), K4, Z16
+	VMOVUPS.Z   128(DX), K4, Z16
 	VMULPS.BCST word_71800000<>+0(SB), Z16, Z16
-	VMULPS      Z13, Z9, Z17
-	VMAXPS      Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
+	KMOVW       R10, K4
+	SHRQ        $0x10, R10
+	VMOVUPS.Z   192(DX), K4, Z17
+	VMULPS.BCST word_71800000<>+0(SB), Z17, Z17
+	VMULPS      Z13, Z14, Z18
+	VMAXPS      Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z21
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z21
+	VFMADD231PS Z3, Z21, Z19
+	VMINPS      Z19, Z21, Z21
+	VPADDD      Z21, Z21, Z21
+	VMULPS      Z13, Z15, Z18
+	VMAXPS      Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z22
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z22
+	VFMADD231PS Z3, Z22, Z19
+	VMINPS      Z19, Z22, Z22
+	VPADDD      Z22, Z22, Z22
+	VMULPS      Z13, Z16, Z18
+	VMAXPS      Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z23
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z23
+	VFMADD231PS Z3, Z23, Z19
+	VMINPS      Z19, Z23, Z23
+	VPADDD      Z23, Z23, Z23
+	VMULPS      Z13, Z17, Z13
+	VMAXPS      Z0, Z13, Z13
+	VCVTDQ2PS   Z13, Z18
 	VFMADD213PS Z2, Z1, Z18
 	VPERMPS     Z4, Z18, Z19
 	VPERMPS     Z5, Z18, Z20
 	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z20
+	VFMADD231PS Z19, Z13, Z20
 	VFMADD231PS Z3, Z20, Z18
 	VMINPS      Z18, Z20, Z20
 	VPADDD      Z20, Z20, Z20
-	VMULPS      Z13, Z14, Z17
-	VMAXPS      Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z21
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z21
-	VFMADD231PS Z3, Z21, Z18
-	VMINPS      Z18, Z21, Z21
-	VPADDD      Z21, Z21, Z21
-	VMULPS      Z13, Z15, Z17
-	VMAXPS      Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z22
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z22
-	VFMADD231PS Z3, Z22, Z18
-	VMINPS      Z18, Z22, Z22
-	VPADDD      Z22, Z22, Z22
-	VMULPS      Z13, Z16, Z13
-	VMAXPS      Z0, Z13, Z13
-	VCVTDQ2PS   Z13, Z17
-	VFMADD213PS Z2, Z1, Z17
-	VPERMPS     Z4, Z17, Z18
-	VPERMPS     Z5, Z17, Z19
-	VPERMPS     Z6, Z17, Z17
-	VFMADD231PS Z18, Z13, Z19
-	VFMADD231PS Z3, Z19, Z17
-	VMINPS      Z17, Z19, Z19
-	VPADDD      Z19, Z19, Z19
-	VPMINUW     Z21, Z20, Z13
-	VPMINUW     Z19, Z22, Z17
-	VPMINUW     Z17, Z13, Z13
+	VPMINUW     Z22, Z21, Z13
+	VPMINUW     Z20, Z23, Z18
+	VPMINUW     Z18, Z13, Z13
 	VPCMPUW     $0x01, Z7, Z13, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare165
+	JNZ         compare169
 
-compared166:
-	VPSRLD    $0x10, Z20, Z20
-	VPSRLD    $0x10, Z22, Z22
-	VMOVDQU16 Z21, K2, Z20
-	VMOVDQU16 Z19, K2, Z22
-	VPSLLW    $0x08, Z22, Z22
-	VMOVDQU8  Z22, K3, Z20
-	VPSHUFB   Z8, Z20, Z20
-	VPERMD    Z20, Z11, Z20
+compared170:
+	VPSRLD    $0x10, Z21, Z21
+	VPSRLD    $0x10, Z23, Z23
+	VMOVDQU16 Z22, K2, Z21
+	VMOVDQU16 Z20, K2, Z23
+	VPSLLW    $0x08, Z23, Z23
+	VMOVDQU8  Z23, K3, Z21
+	VPSHUFB   Z8, Z21, Z21
+	VPERMD    Z21, Z11, Z21
 	MOVQ      $-1, R10
 	BZHIQ     DI, R10, R10
 	KMOVQ     R10, K4
-	VMOVDQU8  Z20, K4, (AX)
+	VMOVDQU8  Z21, K4, (AX)
 	ADDQ      DI, AX
 	LEAQ      (DX)(DI*4), DX
 	XORQ      DI, DI
 
-none164:
-	JMP done135
+none168:
+	JMP done139
 
-compare160:
-	VPSLLD       $0x10, Z20, Z17
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z17, K4
+compare164:
+	VPSLLD       $0x10, Z21, Z18
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none167
+	JZ           none171
 	KMOVW        K4, K5
-	VPSRLD       $0x10, Z20, Z17
-	VDIVPS       Z12, Z9, Z9
-	VPXORD       Z18, Z18, Z18
-	VGATHERDPS   -153604(BX)(Z17*4), K5, Z18
-	VPADDD       Z18, Z18, Z18
-	VPROLD       $0x01, Z9, Z9
-	VPCMPUD      $0x05, Z9, Z18, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z20, K4, Z20
-
-none167:
-	VPSLLD       $0x10, Z21, Z9
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z9, K4
-	KORTESTW     K4, K4
-	JZ           none168
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z21, Z9
+	VPSRLD       $0x10, Z21, Z18
 	VDIVPS       Z12, Z14, Z14
-	VPXORD       Z17, Z17, Z17
-	VGATHERDPS   -153604(BX)(Z9*4), K5, Z17
-	VPADDD       Z17, Z17, Z17
+	VPXORD       Z19, Z19, Z19
+	VGATHERDPS   -153604(BX)(Z18*4), K5, Z19
+	VPADDD       Z19, Z19, Z19
 	VPROLD       $0x01, Z14, Z14
-	VPCMPUD      $0x05, Z14, Z17, K4, K4
+	VPCMPUD      $0x05, Z14, Z19, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none168:
-	VPSLLD       $0x10, Z22, Z9
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z9, K4
+none171:
+	VPSLLD       $0x10, Z22, Z14
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z14, K4
 	KORTESTW     K4, K4
-	JZ           none169
+	JZ           none172
 	KMOVW        K4, K5
-	VPSRLD       $0x10, Z22, Z9
+	VPSRLD       $0x10, Z22, Z14
+	VDIVPS       Z12, Z15, Z15
+	VPXORD       Z18, Z18, Z18
+	VGATHERDPS   -153604(BX)(Z14*4), K5, Z18
+	VPADDD       Z18, Z18, Z18
+	VPROLD       $0x01, Z15, Z15
+	VPCMPUD      $0x05, Z15, Z18, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
+
+none172:
+	VPSLLD       $0x10, Z23, Z14
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z14, K4
+	KORTESTW     K4, K4
+	JZ           none173
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z23, Z14
+	VDIVPS       Z12, Z16, Z15
+	VPXORD       Z16, Z16, Z16
+	VGATHERDPS   -153604(BX)(Z14*4), K5, Z16
+	VPADDD       Z16, Z16, Z16
+	VPROLD       $0x01, Z15, Z15
+	VPCMPUD      $0x05, Z15, Z16, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z23, K4, Z23
+
+none173:
+	VPSLLD       $0x10, Z24, Z14
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z14, K4
+	KORTESTW     K4, K4
+	JZ           none174
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z24, Z14
+	VDIVPS       Z12, Z17, Z15
+	VPXORD       Z16, Z16, Z16
+	VGATHERDPS   -153604(BX)(Z14*4), K5, Z16
+	VPADDD       Z16, Z16, Z16
+	VPROLD       $0x01, Z15, Z15
+	VPCMPUD      $0x05, Z15, Z16, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z24, K4, Z24
+
+none174:
+	JMP compared165
+
+past166:
+	VMOVNTDQ Z21, (AX)
+	JMP      stored167
+
+compare169:
+	VPSLLD       $0x10, Z21, Z13
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z13, K4
+	KORTESTW     K4, K4
+	JZ           none175
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z21, Z13
+	VDIVPS       Z12, Z14, Z14
+	VPXORD       Z18, Z18, Z18
+	VGATHERDPS   -153604(BX)(Z13*4), K5, Z18
+	VPADDD       Z18, Z18, Z18
+	VPROLD       $0x01, Z14, Z14
+	VPCMPUD      $0x05, Z14, Z18, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
+
+none175:
+	VPSLLD       $0x10, Z22, Z13
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z13, K4
+	KORTESTW     K4, K4
+	JZ           none176
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z22, Z13
 	VDIVPS       Z12, Z15, Z14
 	VPXORD       Z15, Z15, Z15
-	VGATHERDPS   -153604(BX)(Z9*4), K5, Z15
+	VGATHERDPS   -153604(BX)(Z13*4), K5, Z15
 	VPADDD       Z15, Z15, Z15
 	VPROLD       $0x01, Z14, Z14
 	VPCMPUD      $0x05, Z14, Z15, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none169:
-	VPSLLD       $0x10, Z23, Z9
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z9, K4
+none176:
+	VPSLLD       $0x10, Z23, Z13
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z13, K4
 	KORTESTW     K4, K4
-	JZ           none170
+	JZ           none177
 	KMOVW        K4, K5
-	VPSRLD       $0x10, Z23, Z9
+	VPSRLD       $0x10, Z23, Z13
 	VDIVPS       Z12, Z16, Z14
 	VPXORD       Z15, Z15, Z15
-	VGATHERDPS   -153604(BX)(Z9*4), K5, Z15
+	VGATHERDPS   -153604(BX)(Z13*4), K5, Z15
 	VPADDD       Z15, Z15, Z15
 	VPROLD       $0x01, Z14, Z14
 	VPCMPUD      $0x05, Z14, Z15, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z23, K4, Z23
 
-none170:
-	JMP compared161
-
-past162:
-	VMOVNTDQ Z20, (AX)
-	JMP      stored163
-
-compare165:
+none177:
 	VPSLLD       $0x10, Z20, Z13
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z13, K4
 	KORTESTW     K4, K4
-	JZ           none171
+	JZ           none178
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z20, Z13
-	VDIVPS       Z12, Z9, Z9
-	VPXORD       Z17, Z17, Z17
-	VGATHERDPS   -153604(BX)(Z13*4), K5, Z17
-	VPADDD       Z17, Z17, Z17
-	VPROLD       $0x01, Z9, Z9
-	VPCMPUD      $0x05, Z9, Z17, K4, K4
+	VDIVPS       Z12, Z17, Z12
+	VPXORD       Z14, Z14, Z14
+	VGATHERDPS   -153604(BX)(Z13*4), K5, Z14
+	VPADDD       Z14, Z14, Z14
+	VPROLD       $0x01, Z12, Z12
+	VPCMPUD      $0x05, Z12, Z14, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z20, K4, Z20
 
-none171:
-	VPSLLD       $0x10, Z21, Z9
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z9, K4
-	KORTESTW     K4, K4
-	JZ           none172
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z21, Z9
-	VDIVPS       Z12, Z14, Z13
-	VPXORD       Z14, Z14, Z14
-	VGATHERDPS   -153604(BX)(Z9*4), K5, Z14
-	VPADDD       Z14, Z14, Z14
-	VPROLD       $0x01, Z13, Z13
-	VPCMPUD      $0x05, Z13, Z14, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
-
-none172:
-	VPSLLD       $0x10, Z22, Z9
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z9, K4
-	KORTESTW     K4, K4
-	JZ           none173
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z22, Z9
-	VDIVPS       Z12, Z15, Z13
-	VPXORD       Z14, Z14, Z14
-	VGATHERDPS   -153604(BX)(Z9*4), K5, Z14
-	VPADDD       Z14, Z14, Z14
-	VPROLD       $0x01, Z13, Z13
-	VPCMPUD      $0x05, Z13, Z14, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
-
-none173:
-	VPSLLD       $0x10, Z19, Z9
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z9, K4
-	KORTESTW     K4, K4
-	JZ           none174
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z19, Z9
-	VDIVPS       Z12, Z16, Z12
-	VPXORD       Z13, Z13, Z13
-	VGATHERDPS   -153604(BX)(Z9*4), K5, Z13
-	VPADDD       Z13, Z13, Z13
-	VPROLD       $0x01, Z12, Z12
-	VPCMPUD      $0x05, Z12, Z13, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z19, K4, Z19
-
-none174:
-	JMP compared166
+none178:
+	JMP compared170
 
 DATA word_40712c28<>+0(SB)/4, $0x40712c28
 GLOBL word_40712c28<>(SB), RODATA|NOPTR, $4
@@ -2638,21 +2662,21 @@ GLOBL word_100000<>(SB), RODATA|NOPTR, $4
 
 // func QuantizeLineAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, line *[3]uint32, thresholds *[255]float32, stream bool) int
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV, MMX+
-TEXT ·QuantizeLineAVX512(SB), $24-120
+TEXT ·QuantizeLineAVX512(SB), $32-120
 	MOVQ  codes_base+0(FP), AX
 	MOVQ  scales_base+24(FP), CX
 	MOVQ  x_base+48(FP), DX
 	XORL  BX, BX
 	CMPB  stream+104(FP), $0x00
-	JE    cached175
+	JE    cached179
 	MOVQ  block+72(FP), SI
 	TESTQ $0x0000003f, SI
-	JNZ   cached175
+	JNZ   cached179
 	TESTQ $0x0000003f, AX
-	JNZ   cached175
+	JNZ   cached179
 	INCQ  BX
 
-cached175:
+cached179:
 	MOVQ            BX, (SP)
 	MOVQ            line+88(FP), BX
 	MOVQ            thresholds+96(FP), SI
@@ -2668,22 +2692,25 @@ cached175:
 	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z3
 	MOVQ            x_len+56(FP), DI
 	MOVQ            $0x00000000, ret+112(FP)
-	MOVQ            block+72(FP), R9
-	TESTQ           $0x0000003f, R9
-	JNZ             few176
-	CMPQ            R9, $0x00000200
-	JHI             few176
-	SHLQ            $0x02, R9
-	CMPQ            DI, R9
-	JB              few176
-	VPBROADCASTD    word_7fffffff<>+0(SB), Z6
-	MOVQ            DX, R10
-	VBROADCASTSS    least+84(FP), Z4
-	MOVQ            block+72(FP), R8
-	CMPQ            R8, $0x40
-	JB              done178
 
-loop177:
+fewAtATime180:
+	MOVQ         $0x00000000, 8(SP)
+	MOVQ         block+72(FP), R9
+	TESTQ        $0x0000003f, R9
+	JNZ          few181
+	CMPQ         R9, $0x00000200
+	JHI          few181
+	SHLQ         $0x02, R9
+	CMPQ         DI, R9
+	JB           few181
+	VPBROADCASTD word_7fffffff<>+0(SB), Z6
+	MOVQ         DX, R10
+	VBROADCASTSS least+84(FP), Z4
+	MOVQ         block+72(FP), R8
+	CMPQ         R8, $0x40
+	JB           done184
+
+loop183:
 	VPANDD  (R10), Z6, Z5
 	VPANDD  64(R10), Z6, Z8
 	VPANDD  128(R10), Z6, Z9
@@ -2695,15 +2722,15 @@ loop177:
 	ADDQ    $0x00000100, R10
 	SUBQ    $0x40, R8
 	CMPQ    R8, $0x40
-	JAE     loop177
+	JAE     loop183
 
-done178:
+done184:
 	VBROADCASTSS least+84(FP), Z5
 	MOVQ         block+72(FP), R8
 	CMPQ         R8, $0x40
-	JB           done180
+	JB           done186
 
-loop179:
+loop185:
 	VPANDD  (R10), Z6, Z8
 	VPANDD  64(R10), Z6, Z9
 	VPANDD  128(R10), Z6, Z10
@@ -2715,15 +2742,15 @@ loop179:
 	ADDQ    $0x00000100, R10
 	SUBQ    $0x40, R8
 	CMPQ    R8, $0x40
-	JAE     loop179
+	JAE     loop185
 
-done180:
+done186:
 	VBROADCASTSS least+84(FP), Z8
 	MOVQ         block+72(FP), R8
 	CMPQ         R8, $0x40
-	JB           done182
+	JB           done188
 
-loop181:
+loop187:
 	VPANDD  (R10), Z6, Z9
 	VPANDD  64(R10), Z6, Z10
 	VPANDD  128(R10), Z6, Z11
@@ -2735,15 +2762,15 @@ loop181:
 	ADDQ    $0x00000100, R10
 	SUBQ    $0x40, R8
 	CMPQ    R8, $0x40
-	JAE     loop181
+	JAE     loop187
 
-done182:
+done188:
 	VBROADCASTSS least+84(FP), Z9
 	MOVQ         block+72(FP), R8
 	CMPQ         R8, $0x40
-	JB           done184
+	JB           done190
 
-loop183:
+loop189:
 	VPANDD  (R10), Z6, Z10
 	VPANDD  64(R10), Z6, Z11
 	VPANDD  128(R10), Z6, Z12
@@ -2755,9 +2782,9 @@ loop183:
 	ADDQ    $0x00000100, R10
 	SUBQ    $0x40, R8
 	CMPQ    R8, $0x40
-	JAE     loop183
+	JAE     loop189
 
-done184:
+done190:
 	VSHUFI32X4 $0x88, Z5, Z4, Z10
 	VSHUFI32X4 $0xdd, Z5, Z4, Z4
 	VPMAXUD    Z4, Z10, Z10
@@ -2775,17 +2802,17 @@ done184:
 	VPERMD     Z5, Z4, Z5
 	VMOVAPS    X5, X4
 
-again185:
+again191:
 	MOVQ         DI, R8
 	SUBQ         R9, R8
 	CMPQ         R8, R9
-	JB           last186
+	JB           last192
 	VBROADCASTSS least+84(FP), Z5
 	MOVQ         block+72(FP), R8
 	CMPQ         R8, $0x40
-	JB           done188
+	JB           done194
 
-loop187:
+loop193:
 	VPANDD  (R10), Z6, Z7
 	VPANDD  64(R10), Z6, Z8
 	VPANDD  128(R10), Z6, Z9
@@ -2797,15 +2824,15 @@ loop187:
 	ADDQ    $0x00000100, R10
 	SUBQ    $0x40, R8
 	CMPQ    R8, $0x40
-	JAE     loop187
+	JAE     loop193
 
-done188:
+done194:
 	VBROADCASTSS least+84(FP), Z7
 	MOVQ         block+72(FP), R8
 	CMPQ         R8, $0x40
-	JB           done190
+	JB           done196
 
-loop189:
+loop195:
 	VPANDD  (R10), Z6, Z8
 	VPANDD  64(R10), Z6, Z9
 	VPANDD  128(R10), Z6, Z10
@@ -2817,15 +2844,15 @@ loop189:
 	ADDQ    $0x00000100, R10
 	SUBQ    $0x40, R8
 	CMPQ    R8, $0x40
-	JAE     loop189
+	JAE     loop195
 
-done190:
+done196:
 	VBROADCASTSS least+84(FP), Z8
 	MOVQ         block+72(FP), R8
 	CMPQ         R8, $0x40
-	JB           done192
+	JB           done198
 
-loop191:
+loop197:
 	VPANDD  (R10), Z6, Z9
 	VPANDD  64(R10), Z6, Z10
 	VPANDD  128(R10), Z6, Z11
@@ -2837,15 +2864,15 @@ loop191:
 	ADDQ    $0x00000100, R10
 	SUBQ    $0x40, R8
 	CMPQ    R8, $0x40
-	JAE     loop191
+	JAE     loop197
 
-done192:
+done198:
 	VBROADCASTSS least+84(FP), Z9
 	MOVQ         block+72(FP), R8
 	CMPQ         R8, $0x40
-	JB           done194
+	JB           done200
 
-loop193:
+loop199:
 	VPANDD  (R10), Z6, Z10
 	VPANDD  64(R10), Z6, Z11
 	VPANDD  128(R10), Z6, Z12
@@ -2857,9 +2884,9 @@ loop193:
 	ADDQ    $0x00000100, R10
 	SUBQ    $0x40, R8
 	CMPQ    R8, $0x40
-	JAE     loop193
+	JAE     loop199
 
-done194:
+done200:
 	VSHUFI32X4 $0x88, Z7, Z5, Z10
 	VSHUFI32X4 $0xdd, Z7, Z5, Z5
 	VPMAXUD    Z5, Z10, Z10
@@ -2877,28 +2904,34 @@ done194:
 	VPERMD     Z7, Z5, Z7
 	VMOVAPS    X7, X7
 
-last186:
+last192:
 	VBROADCASTSS divisor+80(FP), X5
 	VDIVPS       X5, X4, X4
 	VPSUBD.BCST  word_d800000<>+0(SB), X4, X5
 	VPCMPUD.BCST $0x05, word_72000000<>+0(SB), X5, K4
 	KMOVW        K4, R8
 	TESTL        R8, R8
-	JNZ          few176
+	JZ           ordinary182
+	SUBQ         R9, DI
+	MOVQ         DI, 8(SP)
+	MOVQ         R9, DI
+	JMP          few181
+
+ordinary182:
 	VMOVUPS      X4, (CX)
 	VBROADCASTSS (BX), Z5
 	VDIVPS       X4, X5, X5
-	VMOVUPS      X5, 8(SP)
+	VMOVUPS      X5, 16(SP)
 	XORL         R8, R8
 
-block195:
+block201:
 	MOVQ         block+72(FP), R11
 	VBROADCASTSS (CX), Z4
-	VBROADCASTSS 8(SP)(R8*4), Z5
+	VBROADCASTSS 16(SP)(R8*4), Z5
 	CMPQ         R11, $0x40
-	JB           done197
+	JB           done203
 
-loop196:
+loop202:
 	PREFETCHT0  16384(DX)
 	VMOVUPS     (DX), Z8
 	PREFETCHT0  16448(DX)
@@ -2924,9 +2957,9 @@ loop196:
 	VPMINUW     Z17, Z16, Z16
 	VPCMPUW     $0x01, Z1, Z16, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare198
+	JNZ         compare204
 
-compared199:
+compared205:
 	VPSRLD    $0x10, Z12, Z12
 	VPSRLD    $0x10, Z14, Z14
 	VMOVDQU16 Z13, K2, Z12
@@ -2936,29 +2969,29 @@ compared199:
 	VPSHUFB   Z2, Z12, Z12
 	VPERMD    Z12, Z3, Z12
 	CMPB      (SP), $0x00
-	JNE       past200
+	JNE       past206
 	VMOVDQU64 Z12, (AX)
 
-stored201:
+stored207:
 	ADDQ $0x00000100, DX
 	ADDQ $0x00000040, AX
 	SUBQ $0x40, R11
 	CMPQ R11, $0x40
-	JAE  loop196
+	JAE  loop202
 
-done197:
+done203:
 	ADDQ    $0x00000004, CX
 	INCQ    R8
 	CMPQ    R8, $0x04
-	JB      block195
+	JB      block201
 	SUBQ    R9, DI
 	VMOVAPS X7, X4
 	CMPQ    DI, R9
-	JAE     again185
+	JAE     again191
 
-few176:
+few181:
 	TESTQ        DI, DI
-	JZ           finished203
+	JZ           finished209
 	MOVQ         DX, R9
 	MOVQ         block+72(FP), R8
 	CMPQ         R8, DI
@@ -2970,51 +3003,51 @@ few176:
 	VPBROADCASTD word_7fffffff<>+0(SB), Z4
 	VPXORD       Z5, Z5, Z5
 	VPXORD       Z6, Z6, Z6
-	VPXORD       Z7, Z7, Z7
 	VPXORD       Z8, Z8, Z8
+	VPXORD       Z9, Z9, Z9
 	VBROADCASTSS least+84(FP), Z5
 	CMPQ         R10, $0x40
-	JB           done205
+	JB           done211
 
-loop204:
-	VPANDD  (R11), Z4, Z9
-	VPMAXUD Z9, Z5, Z5
-	VPANDD  64(R11), Z4, Z9
-	VPMAXUD Z9, Z6, Z6
-	VPANDD  128(R11), Z4, Z9
-	VPMAXUD Z9, Z7, Z7
-	VPANDD  192(R11), Z4, Z9
-	VPMAXUD Z9, Z8, Z8
+loop210:
+	VPANDD  (R11), Z4, Z10
+	VPMAXUD Z10, Z5, Z5
+	VPANDD  64(R11), Z4, Z10
+	VPMAXUD Z10, Z6, Z6
+	VPANDD  128(R11), Z4, Z10
+	VPMAXUD Z10, Z8, Z8
+	VPANDD  192(R11), Z4, Z10
+	VPMAXUD Z10, Z9, Z9
 	ADDQ    $0x00000100, R11
 	SUBQ    $0x40, R10
 	CMPQ    R10, $0x40
-	JAE     loop204
+	JAE     loop210
 
-done205:
+done211:
 	CMPQ R10, $0x10
-	JB   done207
+	JB   done213
 
-loop206:
-	VPANDD  (R11), Z4, Z9
-	VPMAXUD Z9, Z5, Z5
+loop212:
+	VPANDD  (R11), Z4, Z10
+	VPMAXUD Z10, Z5, Z5
 	ADDQ    $0x00000040, R11
 	SUBQ    $0x10, R10
 	CMPQ    R10, $0x10
-	JAE     loop206
+	JAE     loop212
 
-done207:
+done213:
 	TESTQ    R10, R10
-	JZ       done208
+	JZ       done214
 	MOVQ     $-1, R12
 	BZHIQ    R10, R12, R12
 	KMOVW    R12, K4
 	VPANDD.Z (R11), Z4, K4, Z4
 	VPMAXUD  Z4, Z5, Z5
 
-done208:
+done214:
 	VPMAXUD       Z6, Z5, Z5
-	VPMAXUD       Z8, Z7, Z7
-	VPMAXUD       Z7, Z5, Z5
+	VPMAXUD       Z9, Z8, Z8
+	VPMAXUD       Z8, Z5, Z5
 	VEXTRACTI64X4 $0x01, Z5, Y4
 	VPMAXUD       Z4, Z5, Z5
 	VSHUFI64X2    $0x02, Z5, Z5, Z4
@@ -3027,10 +3060,10 @@ done208:
 	VPMAXUD       Z4, Z5, Z5
 	VMOVAPS       X5, X4
 
-block202:
+block208:
 	XORL         R10, R10
 	TESTQ        DI, DI
-	JZ           last209
+	JZ           last215
 	MOVQ         block+72(FP), R10
 	CMPQ         R10, DI
 	CMOVQGT      DI, R10
@@ -3040,52 +3073,52 @@ block202:
 	LEAQ         (R9)(R10*4), R9
 	VPBROADCASTD word_7fffffff<>+0(SB), Z5
 	VPXORD       Z6, Z6, Z6
-	VPXORD       Z7, Z7, Z7
 	VPXORD       Z8, Z8, Z8
 	VPXORD       Z9, Z9, Z9
+	VPXORD       Z10, Z10, Z10
 	VBROADCASTSS least+84(FP), Z6
 	CMPQ         R11, $0x40
-	JB           done211
+	JB           done217
 
-loop210:
-	VPANDD  (R12), Z5, Z10
-	VPMAXUD Z10, Z6, Z6
-	VPANDD  64(R12), Z5, Z10
-	VPMAXUD Z10, Z7, Z7
-	VPANDD  128(R12), Z5, Z10
-	VPMAXUD Z10, Z8, Z8
-	VPANDD  192(R12), Z5, Z10
-	VPMAXUD Z10, Z9, Z9
+loop216:
+	VPANDD  (R12), Z5, Z11
+	VPMAXUD Z11, Z6, Z6
+	VPANDD  64(R12), Z5, Z11
+	VPMAXUD Z11, Z8, Z8
+	VPANDD  128(R12), Z5, Z11
+	VPMAXUD Z11, Z9, Z9
+	VPANDD  192(R12), Z5, Z11
+	VPMAXUD Z11, Z10, Z10
 	ADDQ    $0x00000100, R12
 	SUBQ    $0x40, R11
 	CMPQ    R11, $0x40
-	JAE     loop210
+	JAE     loop216
 
-done211:
+done217:
 	CMPQ R11, $0x10
-	JB   done213
+	JB   done219
 
-loop212:
-	VPANDD  (R12), Z5, Z10
-	VPMAXUD Z10, Z6, Z6
+loop218:
+	VPANDD  (R12), Z5, Z11
+	VPMAXUD Z11, Z6, Z6
 	ADDQ    $0x00000040, R12
 	SUBQ    $0x10, R11
 	CMPQ    R11, $0x10
-	JAE     loop212
+	JAE     loop218
 
-done213:
+done219:
 	TESTQ    R11, R11
-	JZ       done214
+	JZ       done220
 	MOVQ     $-1, R13
 	BZHIQ    R11, R13, R13
 	KMOVW    R13, K4
 	VPANDD.Z (R12), Z5, K4, Z5
 	VPMAXUD  Z5, Z6, Z6
 
-done214:
-	VPMAXUD       Z7, Z6, Z6
-	VPMAXUD       Z9, Z8, Z8
+done220:
 	VPMAXUD       Z8, Z6, Z6
+	VPMAXUD       Z10, Z9, Z9
+	VPMAXUD       Z9, Z6, Z6
 	VEXTRACTI64X4 $0x01, Z6, Y5
 	VPMAXUD       Z5, Z6, Z6
 	VSHUFI64X2    $0x02, Z6, Z6, Z5
@@ -3098,72 +3131,69 @@ done214:
 	VPMAXUD       Z5, Z6, Z6
 	VMOVAPS       X6, X18
 
-last209:
+last215:
 	VMOVD X4, R11
 	CMPL  R11, $0x7f800000
-	JB    finite215
+	JB    finite221
 	INCQ  ret+112(FP)
 	MOVL  $0x7fc00000, R11
 
-zero216:
+zero222:
 	MOVL         R11, (CX)
 	MOVQ         line+88(FP), R11
 	MOVL         8(R11), R11
 	LEAQ         (DX)(R8*4), DX
 	VPBROADCASTB R11, Z4
 	CMPQ         R8, $0x40
-	JB           done220
+	JB           done226
 
-loop219:
+loop225:
 	VMOVDQU64 Z4, (AX)
 	ADDQ      $0x00000040, AX
 	SUBQ      $0x40, R8
 	CMPQ      R8, $0x40
-	JAE       loop219
+	JAE       loop225
 
-done220:
+done226:
 	MOVQ     $-1, R11
 	BZHIQ    R8, R11, R11
 	KMOVQ    R11, K4
 	VMOVDQU8 Z4, K4, (AX)
 	ADDQ     R8, AX
-	JMP      done218
+	JMP      done224
 
-finite215:
+finite221:
 	VDIVSS  divisor+80(FP), X4, X5
 	VMOVD   X5, R11
 	TESTL   R11, R11
-	JZ      zero216
+	JZ      zero222
 	CMPL    R11, $0x7f800000
-	JB      divided217
+	JB      divided223
 	VMOVAPS X4, X5
 
-divided217:
+divided223:
 	VMOVSS       X5, (CX)
 	VBROADCASTSS X5, Z4
 	VMOVD        X4, R11
 	CMPL         R11, $0x0d800000
-	JB           small221
+	JB           small227
 	VMOVSS       (BX), X5
 	VDIVSS       X4, X5, X5
 	VBROADCASTSS X5, Z5
 	CMPQ         R8, $0x40
-	JB           done224
+	JB           done230
 
-loop223:
+loop229:
 	PREFETCHT0  16384(DX)
 	VMOVUPS     (DX), Z6
 	PREFETCHT0  16448(DX)
-	VMOVUPS     64(DX), Z7
+	VMOVUPS     64(DX), Z8
 	PREFETCHT0  16512(DX)
-	VMOVUPS     128(DX), Z8
+	VMOVUPS     128(DX), Z9
 	PREFETCHT0  16576(DX)
-	VMOVUPS     192(DX), Z9
-	VMOVAPS     Z0, Z10
-	VFMADD231PS Z5, Z6, Z10
-	VPADDD      Z10, Z10, Z10
+	VMOVUPS     192(DX), Z10
 	VMOVAPS     Z0, Z11
-	VFMADD231PS Z5, Z7, Z11
+	VFMADD231PS Z5, Z6, Z11
 	VPADDD      Z11, Z11, Z11
 	VMOVAPS     Z0, Z12
 	VFMADD231PS Z5, Z8, Z12
@@ -3171,36 +3201,39 @@ loop223:
 	VMOVAPS     Z0, Z13
 	VFMADD231PS Z5, Z9, Z13
 	VPADDD      Z13, Z13, Z13
-	VPMINUW     Z11, Z10, Z14
-	VPMINUW     Z13, Z12, Z15
-	VPMINUW     Z15, Z14, Z14
-	VPCMPUW     $0x01, Z1, Z14, K1, K4
+	VMOVAPS     Z0, Z14
+	VFMADD231PS Z5, Z10, Z14
+	VPADDD      Z14, Z14, Z14
+	VPMINUW     Z12, Z11, Z15
+	VPMINUW     Z14, Z13, Z16
+	VPMINUW     Z16, Z15, Z15
+	VPCMPUW     $0x01, Z1, Z15, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare225
+	JNZ         compare231
 
-compared226:
-	VPSRLD    $0x10, Z10, Z10
-	VPSRLD    $0x10, Z12, Z12
-	VMOVDQU16 Z11, K2, Z10
-	VMOVDQU16 Z13, K2, Z12
-	VPSLLW    $0x08, Z12, Z12
-	VMOVDQU8  Z12, K3, Z10
-	VPSHUFB   Z2, Z10, Z10
-	VPERMD    Z10, Z3, Z10
+compared232:
+	VPSRLD    $0x10, Z11, Z11
+	VPSRLD    $0x10, Z13, Z13
+	VMOVDQU16 Z12, K2, Z11
+	VMOVDQU16 Z14, K2, Z13
+	VPSLLW    $0x08, Z13, Z13
+	VMOVDQU8  Z13, K3, Z11
+	VPSHUFB   Z2, Z11, Z11
+	VPERMD    Z11, Z3, Z11
 	CMPB      (SP), $0x00
-	JNE       past227
-	VMOVDQU64 Z10, (AX)
+	JNE       past233
+	VMOVDQU64 Z11, (AX)
 
-stored228:
+stored234:
 	ADDQ $0x00000100, DX
 	ADDQ $0x00000040, AX
 	SUBQ $0x40, R8
 	CMPQ R8, $0x40
-	JAE  loop223
+	JAE  loop229
 
-done224:
+done230:
 	TESTQ       R8, R8
-	JZ          none229
+	JZ          none235
 	MOVQ        $-1, R11
 	BZHIQ       R8, R11, R11
 	KMOVW       R11, K4
@@ -3208,18 +3241,15 @@ done224:
 	VMOVUPS.Z   (DX), K4, Z6
 	KMOVW       R11, K4
 	SHRQ        $0x10, R11
-	VMOVUPS.Z   64(DX), K4, Z7
+	VMOVUPS.Z   64(DX), K4, Z8
 	KMOVW       R11, K4
 	SHRQ        $0x10, R11
-	VMOVUPS.Z   128(DX), K4, Z8
+	VMOVUPS.Z   128(DX), K4, Z9
 	KMOVW       R11, K4
 	SHRQ        $0x10, R11
-	VMOVUPS.Z   192(DX), K4, Z9
-	VMOVAPS     Z0, Z10
-	VFMADD231PS Z5, Z6, Z10
-	VPADDD      Z10, Z10, Z10
+	VMOVUPS.Z   192(DX), K4, Z10
 	VMOVAPS     Z0, Z11
-	VFMADD231PS Z5, Z7, Z11
+	VFMADD231PS Z5, Z6, Z11
 	VPADDD      Z11, Z11, Z11
 	VMOVAPS     Z0, Z12
 	VFMADD231PS Z5, Z8, Z12
@@ -3227,53 +3257,59 @@ done224:
 	VMOVAPS     Z0, Z13
 	VFMADD231PS Z5, Z9, Z13
 	VPADDD      Z13, Z13, Z13
-	VPMINUW     Z11, Z10, Z5
-	VPMINUW     Z13, Z12, Z14
-	VPMINUW     Z14, Z5, Z5
+	VMOVAPS     Z0, Z14
+	VFMADD231PS Z5, Z10, Z14
+	VPADDD      Z14, Z14, Z14
+	VPMINUW     Z12, Z11, Z5
+	VPMINUW     Z14, Z13, Z15
+	VPMINUW     Z15, Z5, Z5
 	VPCMPUW     $0x01, Z1, Z5, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare230
+	JNZ         compare236
 
-compared231:
-	VPSRLD    $0x10, Z10, Z10
-	VPSRLD    $0x10, Z12, Z12
-	VMOVDQU16 Z11, K2, Z10
-	VMOVDQU16 Z13, K2, Z12
-	VPSLLW    $0x08, Z12, Z12
-	VMOVDQU8  Z12, K3, Z10
-	VPSHUFB   Z2, Z10, Z10
-	VPERMD    Z10, Z3, Z10
+compared237:
+	VPSRLD    $0x10, Z11, Z11
+	VPSRLD    $0x10, Z13, Z13
+	VMOVDQU16 Z12, K2, Z11
+	VMOVDQU16 Z14, K2, Z13
+	VPSLLW    $0x08, Z13, Z13
+	VMOVDQU8  Z13, K3, Z11
+	VPSHUFB   Z2, Z11, Z11
+	VPERMD    Z11, Z3, Z11
 	MOVQ      $-1, R11
 	BZHIQ     R8, R11, R11
 	KMOVQ     R11, K4
-	VMOVDQU8  Z10, K4, (AX)
+	VMOVDQU8  Z11, K4, (AX)
 	ADDQ      R8, AX
 	LEAQ      (DX)(R8*4), DX
 	XORQ      R8, R8
 
-none229:
-done222:
-done218:
+none235:
+done228:
+done224:
 	ADDQ    $0x00000004, CX
 	VMOVAPS X18, X4
 	MOVQ    R10, R8
 	TESTQ   R8, R8
-	JNZ     block202
+	JNZ     block208
 
-finished203:
-	CMPQ (SP), $0x00
-	JEQ  unfenced232
+finished209:
+	MOVQ  8(SP), DI
+	TESTQ DI, DI
+	JNZ   fewAtATime180
+	CMPQ  (SP), $0x00
+	JEQ   unfenced238
 	SFENCE
 
-unfenced232:
+unfenced238:
 	VZEROUPPER
 	RET
 
-compare198:
+compare204:
 	VPSLLD       $0x10, Z12, Z16
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z16, K4
 	KORTESTW     K4, K4
-	JZ           none233
+	JZ           none239
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z12, Z16
 	VDIVPS       Z4, Z8, Z8
@@ -3282,11 +3318,11 @@ compare198:
 	VCMPPS       $0x1d, Z8, Z17, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z12, K4, Z12
 
-none233:
+none239:
 	VPSLLD       $0x10, Z13, Z8
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z8, K4
 	KORTESTW     K4, K4
-	JZ           none234
+	JZ           none240
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z13, Z8
 	VDIVPS       Z4, Z9, Z9
@@ -3295,11 +3331,11 @@ none233:
 	VCMPPS       $0x1d, Z9, Z16, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z13, K4, Z13
 
-none234:
+none240:
 	VPSLLD       $0x10, Z14, Z8
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z8, K4
 	KORTESTW     K4, K4
-	JZ           none235
+	JZ           none241
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z14, Z8
 	VDIVPS       Z4, Z10, Z9
@@ -3308,11 +3344,11 @@ none234:
 	VCMPPS       $0x1d, Z9, Z10, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z14, K4, Z14
 
-none235:
+none241:
 	VPSLLD       $0x10, Z15, Z8
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z8, K4
 	KORTESTW     K4, K4
-	JZ           none236
+	JZ           none242
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z15, Z8
 	VDIVPS       Z4, Z11, Z9
@@ -3321,153 +3357,150 @@ none235:
 	VCMPPS       $0x1d, Z9, Z10, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z15, K4, Z15
 
-none236:
-	JMP compared199
-
-past200:
-	VMOVNTDQ Z12, (AX)
-	JMP      stored201
-
-compare225:
-	VPSLLD       $0x10, Z10, Z14
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z14, K4
-	KORTESTW     K4, K4
-	JZ           none237
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z10, Z14
-	VDIVPS       Z4, Z6, Z6
-	VPXORD       Z15, Z15, Z15
-	VGATHERDPS   -153604(SI)(Z14*4), K5, Z15
-	VCMPPS       $0x1d, Z6, Z15, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z10, K4, Z10
-
-none237:
-	VPSLLD       $0x10, Z11, Z6
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z6, K4
-	KORTESTW     K4, K4
-	JZ           none238
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z11, Z6
-	VDIVPS       Z4, Z7, Z7
-	VPXORD       Z14, Z14, Z14
-	VGATHERDPS   -153604(SI)(Z6*4), K5, Z14
-	VCMPPS       $0x1d, Z7, Z14, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z11, K4, Z11
-
-none238:
-	VPSLLD       $0x10, Z12, Z6
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z6, K4
-	KORTESTW     K4, K4
-	JZ           none239
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z12, Z6
-	VDIVPS       Z4, Z8, Z7
-	VPXORD       Z8, Z8, Z8
-	VGATHERDPS   -153604(SI)(Z6*4), K5, Z8
-	VCMPPS       $0x1d, Z7, Z8, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z12, K4, Z12
-
-none239:
-	VPSLLD       $0x10, Z13, Z6
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z6, K4
-	KORTESTW     K4, K4
-	JZ           none240
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z13, Z6
-	VDIVPS       Z4, Z9, Z7
-	VPXORD       Z8, Z8, Z8
-	VGATHERDPS   -153604(SI)(Z6*4), K5, Z8
-	VCMPPS       $0x1d, Z7, Z8, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z13, K4, Z13
-
-none240:
-	JMP compared226
-
-past227:
-	VMOVNTDQ Z10, (AX)
-	JMP      stored228
-
-compare230:
-	VPSLLD       $0x10, Z10, Z5
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z5, K4
-	KORTESTW     K4, K4
-	JZ           none241
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z10, Z5
-	VDIVPS       Z4, Z6, Z6
-	VPXORD       Z14, Z14, Z14
-	VGATHERDPS   -153604(SI)(Z5*4), K5, Z14
-	VCMPPS       $0x1d, Z6, Z14, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z10, K4, Z10
-
-none241:
-	VPSLLD       $0x10, Z11, Z5
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z5, K4
-	KORTESTW     K4, K4
-	JZ           none242
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z11, Z5
-	VDIVPS       Z4, Z7, Z6
-	VPXORD       Z7, Z7, Z7
-	VGATHERDPS   -153604(SI)(Z5*4), K5, Z7
-	VCMPPS       $0x1d, Z6, Z7, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z11, K4, Z11
-
 none242:
-	VPSLLD       $0x10, Z12, Z5
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z5, K4
+	JMP compared205
+
+past206:
+	VMOVNTDQ Z12, (AX)
+	JMP      stored207
+
+compare231:
+	VPSLLD       $0x10, Z11, Z15
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z15, K4
 	KORTESTW     K4, K4
 	JZ           none243
 	KMOVW        K4, K5
-	VPSRLD       $0x10, Z12, Z5
-	VDIVPS       Z4, Z8, Z6
-	VPXORD       Z7, Z7, Z7
-	VGATHERDPS   -153604(SI)(Z5*4), K5, Z7
-	VCMPPS       $0x1d, Z6, Z7, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z12, K4, Z12
+	VPSRLD       $0x10, Z11, Z15
+	VDIVPS       Z4, Z6, Z6
+	VPXORD       Z16, Z16, Z16
+	VGATHERDPS   -153604(SI)(Z15*4), K5, Z16
+	VCMPPS       $0x1d, Z6, Z16, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z11, K4, Z11
 
 none243:
-	VPSLLD       $0x10, Z13, Z5
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z5, K4
+	VPSLLD       $0x10, Z12, Z6
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z6, K4
 	KORTESTW     K4, K4
 	JZ           none244
 	KMOVW        K4, K5
+	VPSRLD       $0x10, Z12, Z6
+	VDIVPS       Z4, Z8, Z8
+	VPXORD       Z15, Z15, Z15
+	VGATHERDPS   -153604(SI)(Z6*4), K5, Z15
+	VCMPPS       $0x1d, Z8, Z15, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z12, K4, Z12
+
+none244:
+	VPSLLD       $0x10, Z13, Z6
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z6, K4
+	KORTESTW     K4, K4
+	JZ           none245
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z13, Z6
+	VDIVPS       Z4, Z9, Z8
+	VPXORD       Z9, Z9, Z9
+	VGATHERDPS   -153604(SI)(Z6*4), K5, Z9
+	VCMPPS       $0x1d, Z8, Z9, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z13, K4, Z13
+
+none245:
+	VPSLLD       $0x10, Z14, Z6
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z6, K4
+	KORTESTW     K4, K4
+	JZ           none246
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z14, Z6
+	VDIVPS       Z4, Z10, Z8
+	VPXORD       Z9, Z9, Z9
+	VGATHERDPS   -153604(SI)(Z6*4), K5, Z9
+	VCMPPS       $0x1d, Z8, Z9, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z14, K4, Z14
+
+none246:
+	JMP compared232
+
+past233:
+	VMOVNTDQ Z11, (AX)
+	JMP      stored234
+
+compare236:
+	VPSLLD       $0x10, Z11, Z5
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z5, K4
+	KORTESTW     K4, K4
+	JZ           none247
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z11, Z5
+	VDIVPS       Z4, Z6, Z6
+	VPXORD       Z15, Z15, Z15
+	VGATHERDPS   -153604(SI)(Z5*4), K5, Z15
+	VCMPPS       $0x1d, Z6, Z15, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z11, K4, Z11
+
+none247:
+	VPSLLD       $0x10, Z12, Z5
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z5, K4
+	KORTESTW     K4, K4
+	JZ           none248
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z12, Z5
+	VDIVPS       Z4, Z8, Z6
+	VPXORD       Z8, Z8, Z8
+	VGATHERDPS   -153604(SI)(Z5*4), K5, Z8
+	VCMPPS       $0x1d, Z6, Z8, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z12, K4, Z12
+
+none248:
+	VPSLLD       $0x10, Z13, Z5
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z5, K4
+	KORTESTW     K4, K4
+	JZ           none249
+	KMOVW        K4, K5
 	VPSRLD       $0x10, Z13, Z5
-	VDIVPS       Z4, Z9, Z4
+	VDIVPS       Z4, Z9, Z6
+	VPXORD       Z8, Z8, Z8
+	VGATHERDPS   -153604(SI)(Z5*4), K5, Z8
+	VCMPPS       $0x1d, Z6, Z8, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z13, K4, Z13
+
+none249:
+	VPSLLD       $0x10, Z14, Z5
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z5, K4
+	KORTESTW     K4, K4
+	JZ           none250
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z14, Z5
+	VDIVPS       Z4, Z10, Z4
 	VPXORD       Z6, Z6, Z6
 	VGATHERDPS   -153604(SI)(Z5*4), K5, Z6
 	VCMPPS       $0x1d, Z4, Z6, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z13, K4, Z13
+	VPSUBD.BCST  word_10000<>+0(SB), Z14, K4, Z14
 
-none244:
-	JMP compared231
+none250:
+	JMP compared237
 
-small221:
+small227:
 	VMULPS.BCST  word_71800000<>+0(SB), Z4, Z4
 	VMOVSS       (BX), X5
 	VDIVSS       X4, X5, X5
 	VBROADCASTSS X5, Z5
 	CMPQ         R8, $0x40
-	JB           done246
+	JB           done252
 
-loop245:
+loop251:
 	PREFETCHT0  16384(DX)
 	VMOVUPS     (DX), Z6
 	VMULPS.BCST word_71800000<>+0(SB), Z6, Z6
 	PREFETCHT0  16448(DX)
-	VMOVUPS     64(DX), Z7
-	VMULPS.BCST word_71800000<>+0(SB), Z7, Z7
-	PREFETCHT0  16512(DX)
-	VMOVUPS     128(DX), Z8
+	VMOVUPS     64(DX), Z8
 	VMULPS.BCST word_71800000<>+0(SB), Z8, Z8
-	PREFETCHT0  16576(DX)
-	VMOVUPS     192(DX), Z9
+	PREFETCHT0  16512(DX)
+	VMOVUPS     128(DX), Z9
 	VMULPS.BCST word_71800000<>+0(SB), Z9, Z9
-	VMOVAPS     Z0, Z10
-	VFMADD231PS Z5, Z6, Z10
-	VPADDD      Z10, Z10, Z10
+	PREFETCHT0  16576(DX)
+	VMOVUPS     192(DX), Z10
+	VMULPS.BCST word_71800000<>+0(SB), Z10, Z10
 	VMOVAPS     Z0, Z11
-	VFMADD231PS Z5, Z7, Z11
+	VFMADD231PS Z5, Z6, Z11
 	VPADDD      Z11, Z11, Z11
 	VMOVAPS     Z0, Z12
 	VFMADD231PS Z5, Z8, Z12
@@ -3475,36 +3508,39 @@ loop245:
 	VMOVAPS     Z0, Z13
 	VFMADD231PS Z5, Z9, Z13
 	VPADDD      Z13, Z13, Z13
-	VPMINUW     Z11, Z10, Z14
-	VPMINUW     Z13, Z12, Z15
-	VPMINUW     Z15, Z14, Z14
-	VPCMPUW     $0x01, Z1, Z14, K1, K4
+	VMOVAPS     Z0, Z14
+	VFMADD231PS Z5, Z10, Z14
+	VPADDD      Z14, Z14, Z14
+	VPMINUW     Z12, Z11, Z15
+	VPMINUW     Z14, Z13, Z16
+	VPMINUW     Z16, Z15, Z15
+	VPCMPUW     $0x01, Z1, Z15, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare247
+	JNZ         compare253
 
-compared248:
-	VPSRLD    $0x10, Z10, Z10
-	VPSRLD    $0x10, Z12, Z12
-	VMOVDQU16 Z11, K2, Z10
-	VMOVDQU16 Z13, K2, Z12
-	VPSLLW    $0x08, Z12, Z12
-	VMOVDQU8  Z12, K3, Z10
-	VPSHUFB   Z2, Z10, Z10
-	VPERMD    Z10, Z3, Z10
+compared254:
+	VPSRLD    $0x10, Z11, Z11
+	VPSRLD    $0x10, Z13, Z13
+	VMOVDQU16 Z12, K2, Z11
+	VMOVDQU16 Z14, K2, Z13
+	VPSLLW    $0x08, Z13, Z13
+	VMOVDQU8  Z13, K3, Z11
+	VPSHUFB   Z2, Z11, Z11
+	VPERMD    Z11, Z3, Z11
 	CMPB      (SP), $0x00
-	JNE       past249
-	VMOVDQU64 Z10, (AX)
+	JNE       past255
+	VMOVDQU64 Z11, (AX)
 
-stored250:
+stored256:
 	ADDQ $0x00000100, DX
 	ADDQ $0x00000040, AX
 	SUBQ $0x40, R8
 	CMPQ R8, $0x40
-	JAE  loop245
+	JAE  loop251
 
-done246:
+done252:
 	TESTQ       R8, R8
-	JZ          none251
+	JZ          none257
 	MOVQ        $-1, R11
 	BZHIQ       R8, R11, R11
 	KMOVW       R11, K4
@@ -3513,21 +3549,18 @@ done246:
 	VMULPS.BCST word_71800000<>+0(SB), Z6, Z6
 	KMOVW       R11, K4
 	SHRQ        $0x10, R11
-	VMOVUPS.Z   64(DX), K4, Z7
-	VMULPS.BCST word_71800000<>+0(SB), Z7, Z7
-	KMOVW       R11, K4
-	SHRQ        $0x10, R11
-	VMOVUPS.Z   128(DX), K4, Z8
+	VMOVUPS.Z   64(DX), K4, Z8
 	VMULPS.BCST word_71800000<>+0(SB), Z8, Z8
 	KMOVW       R11, K4
 	SHRQ        $0x10, R11
-	VMOVUPS.Z   192(DX), K4, Z9
+	VMOVUPS.Z   128(DX), K4, Z9
 	VMULPS.BCST word_71800000<>+0(SB), Z9, Z9
-	VMOVAPS     Z0, Z10
-	VFMADD231PS Z5, Z6, Z10
-	VPADDD      Z10, Z10, Z10
+	KMOVW       R11, K4
+	SHRQ        $0x10, R11
+	VMOVUPS.Z   192(DX), K4, Z10
+	VMULPS.BCST word_71800000<>+0(SB), Z10, Z10
 	VMOVAPS     Z0, Z11
-	VFMADD231PS Z5, Z7, Z11
+	VFMADD231PS Z5, Z6, Z11
 	VPADDD      Z11, Z11, Z11
 	VMOVAPS     Z0, Z12
 	VFMADD231PS Z5, Z8, Z12
@@ -3535,164 +3568,167 @@ done246:
 	VMOVAPS     Z0, Z13
 	VFMADD231PS Z5, Z9, Z13
 	VPADDD      Z13, Z13, Z13
-	VPMINUW     Z11, Z10, Z5
-	VPMINUW     Z13, Z12, Z14
-	VPMINUW     Z14, Z5, Z5
+	VMOVAPS     Z0, Z14
+	VFMADD231PS Z5, Z10, Z14
+	VPADDD      Z14, Z14, Z14
+	VPMINUW     Z12, Z11, Z5
+	VPMINUW     Z14, Z13, Z15
+	VPMINUW     Z15, Z5, Z5
 	VPCMPUW     $0x01, Z1, Z5, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare252
+	JNZ         compare258
 
-compared253:
-	VPSRLD    $0x10, Z10, Z10
-	VPSRLD    $0x10, Z12, Z12
-	VMOVDQU16 Z11, K2, Z10
-	VMOVDQU16 Z13, K2, Z12
-	VPSLLW    $0x08, Z12, Z12
-	VMOVDQU8  Z12, K3, Z10
-	VPSHUFB   Z2, Z10, Z10
-	VPERMD    Z10, Z3, Z10
+compared259:
+	VPSRLD    $0x10, Z11, Z11
+	VPSRLD    $0x10, Z13, Z13
+	VMOVDQU16 Z12, K2, Z11
+	VMOVDQU16 Z14, K2, Z13
+	VPSLLW    $0x08, Z13, Z13
+	VMOVDQU8  Z13, K3, Z11
+	VPSHUFB   Z2, Z11, Z11
+	VPERMD    Z11, Z3, Z11
 	MOVQ      $-1, R11
 	BZHIQ     R8, R11, R11
 	KMOVQ     R11, K4
-	VMOVDQU8  Z10, K4, (AX)
+	VMOVDQU8  Z11, K4, (AX)
 	ADDQ      R8, AX
 	LEAQ      (DX)(R8*4), DX
 	XORQ      R8, R8
 
-none251:
-	JMP done222
-
-compare247:
-	VPSLLD       $0x10, Z10, Z14
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z14, K4
-	KORTESTW     K4, K4
-	JZ           none254
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z10, Z14
-	VDIVPS       Z4, Z6, Z6
-	VPXORD       Z15, Z15, Z15
-	VGATHERDPS   -153604(SI)(Z14*4), K5, Z15
-	VCMPPS       $0x1d, Z6, Z15, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z10, K4, Z10
-
-none254:
-	VPSLLD       $0x10, Z11, Z6
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z6, K4
-	KORTESTW     K4, K4
-	JZ           none255
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z11, Z6
-	VDIVPS       Z4, Z7, Z7
-	VPXORD       Z14, Z14, Z14
-	VGATHERDPS   -153604(SI)(Z6*4), K5, Z14
-	VCMPPS       $0x1d, Z7, Z14, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z11, K4, Z11
-
-none255:
-	VPSLLD       $0x10, Z12, Z6
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z6, K4
-	KORTESTW     K4, K4
-	JZ           none256
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z12, Z6
-	VDIVPS       Z4, Z8, Z7
-	VPXORD       Z8, Z8, Z8
-	VGATHERDPS   -153604(SI)(Z6*4), K5, Z8
-	VCMPPS       $0x1d, Z7, Z8, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z12, K4, Z12
-
-none256:
-	VPSLLD       $0x10, Z13, Z6
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z6, K4
-	KORTESTW     K4, K4
-	JZ           none257
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z13, Z6
-	VDIVPS       Z4, Z9, Z7
-	VPXORD       Z8, Z8, Z8
-	VGATHERDPS   -153604(SI)(Z6*4), K5, Z8
-	VCMPPS       $0x1d, Z7, Z8, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z13, K4, Z13
-
 none257:
-	JMP compared248
+	JMP done228
 
-past249:
-	VMOVNTDQ Z10, (AX)
-	JMP      stored250
-
-compare252:
-	VPSLLD       $0x10, Z10, Z5
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z5, K4
-	KORTESTW     K4, K4
-	JZ           none258
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z10, Z5
-	VDIVPS       Z4, Z6, Z6
-	VPXORD       Z14, Z14, Z14
-	VGATHERDPS   -153604(SI)(Z5*4), K5, Z14
-	VCMPPS       $0x1d, Z6, Z14, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z10, K4, Z10
-
-none258:
-	VPSLLD       $0x10, Z11, Z5
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z5, K4
-	KORTESTW     K4, K4
-	JZ           none259
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z11, Z5
-	VDIVPS       Z4, Z7, Z6
-	VPXORD       Z7, Z7, Z7
-	VGATHERDPS   -153604(SI)(Z5*4), K5, Z7
-	VCMPPS       $0x1d, Z6, Z7, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z11, K4, Z11
-
-none259:
-	VPSLLD       $0x10, Z12, Z5
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z5, K4
+compare253:
+	VPSLLD       $0x10, Z11, Z15
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z15, K4
 	KORTESTW     K4, K4
 	JZ           none260
 	KMOVW        K4, K5
-	VPSRLD       $0x10, Z12, Z5
-	VDIVPS       Z4, Z8, Z6
-	VPXORD       Z7, Z7, Z7
-	VGATHERDPS   -153604(SI)(Z5*4), K5, Z7
-	VCMPPS       $0x1d, Z6, Z7, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z12, K4, Z12
+	VPSRLD       $0x10, Z11, Z15
+	VDIVPS       Z4, Z6, Z6
+	VPXORD       Z16, Z16, Z16
+	VGATHERDPS   -153604(SI)(Z15*4), K5, Z16
+	VCMPPS       $0x1d, Z6, Z16, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z11, K4, Z11
 
 none260:
-	VPSLLD       $0x10, Z13, Z5
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z5, K4
+	VPSLLD       $0x10, Z12, Z6
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z6, K4
 	KORTESTW     K4, K4
 	JZ           none261
 	KMOVW        K4, K5
+	VPSRLD       $0x10, Z12, Z6
+	VDIVPS       Z4, Z8, Z8
+	VPXORD       Z15, Z15, Z15
+	VGATHERDPS   -153604(SI)(Z6*4), K5, Z15
+	VCMPPS       $0x1d, Z8, Z15, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z12, K4, Z12
+
+none261:
+	VPSLLD       $0x10, Z13, Z6
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z6, K4
+	KORTESTW     K4, K4
+	JZ           none262
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z13, Z6
+	VDIVPS       Z4, Z9, Z8
+	VPXORD       Z9, Z9, Z9
+	VGATHERDPS   -153604(SI)(Z6*4), K5, Z9
+	VCMPPS       $0x1d, Z8, Z9, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z13, K4, Z13
+
+none262:
+	VPSLLD       $0x10, Z14, Z6
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z6, K4
+	KORTESTW     K4, K4
+	JZ           none263
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z14, Z6
+	VDIVPS       Z4, Z10, Z8
+	VPXORD       Z9, Z9, Z9
+	VGATHERDPS   -153604(SI)(Z6*4), K5, Z9
+	VCMPPS       $0x1d, Z8, Z9, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z14, K4, Z14
+
+none263:
+	JMP compared254
+
+past255:
+	VMOVNTDQ Z11, (AX)
+	JMP      stored256
+
+compare258:
+	VPSLLD       $0x10, Z11, Z5
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z5, K4
+	KORTESTW     K4, K4
+	JZ           none264
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z11, Z5
+	VDIVPS       Z4, Z6, Z6
+	VPXORD       Z15, Z15, Z15
+	VGATHERDPS   -153604(SI)(Z5*4), K5, Z15
+	VCMPPS       $0x1d, Z6, Z15, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z11, K4, Z11
+
+none264:
+	VPSLLD       $0x10, Z12, Z5
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z5, K4
+	KORTESTW     K4, K4
+	JZ           none265
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z12, Z5
+	VDIVPS       Z4, Z8, Z6
+	VPXORD       Z8, Z8, Z8
+	VGATHERDPS   -153604(SI)(Z5*4), K5, Z8
+	VCMPPS       $0x1d, Z6, Z8, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z12, K4, Z12
+
+none265:
+	VPSLLD       $0x10, Z13, Z5
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z5, K4
+	KORTESTW     K4, K4
+	JZ           none266
+	KMOVW        K4, K5
 	VPSRLD       $0x10, Z13, Z5
-	VDIVPS       Z4, Z9, Z4
+	VDIVPS       Z4, Z9, Z6
+	VPXORD       Z8, Z8, Z8
+	VGATHERDPS   -153604(SI)(Z5*4), K5, Z8
+	VCMPPS       $0x1d, Z6, Z8, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z13, K4, Z13
+
+none266:
+	VPSLLD       $0x10, Z14, Z5
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z5, K4
+	KORTESTW     K4, K4
+	JZ           none267
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z14, Z5
+	VDIVPS       Z4, Z10, Z4
 	VPXORD       Z6, Z6, Z6
 	VGATHERDPS   -153604(SI)(Z5*4), K5, Z6
 	VCMPPS       $0x1d, Z4, Z6, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z13, K4, Z13
+	VPSUBD.BCST  word_10000<>+0(SB), Z14, K4, Z14
 
-none261:
-	JMP compared253
+none267:
+	JMP compared259
 
 // func QuantizeCellsAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, cells []uint32, stream bool) int
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+
-TEXT ·QuantizeCellsAVX512(SB), $24-128
+TEXT ·QuantizeCellsAVX512(SB), $32-128
 	MOVQ  codes_base+0(FP), AX
 	MOVQ  scales_base+24(FP), CX
 	MOVQ  x_base+48(FP), DX
 	XORL  BX, BX
 	CMPB  stream+112(FP), $0x00
-	JE    cached262
+	JE    cached268
 	MOVQ  block+72(FP), SI
 	TESTQ $0x0000003f, SI
-	JNZ   cached262
+	JNZ   cached268
 	TESTQ $0x0000003f, AX
-	JNZ   cached262
+	JNZ   cached268
 	INCQ  BX
 
-cached262:
+cached268:
 	MOVQ            BX, (SP)
 	MOVQ            cells_base+88(FP), BX
 	VPBROADCASTD    word_7fffffff<>+0(SB), Z2
@@ -3713,22 +3749,25 @@ cached262:
 	SUBQ            SI, BX
 	MOVQ            x_len+56(FP), SI
 	MOVQ            $0x00000000, ret+120(FP)
-	MOVQ            block+72(FP), R8
-	TESTQ           $0x0000003f, R8
-	JNZ             few263
-	CMPQ            R8, $0x00000200
-	JHI             few263
-	SHLQ            $0x02, R8
-	CMPQ            SI, R8
-	JB              few263
-	VPBROADCASTD    word_7fffffff<>+0(SB), Z8
-	MOVQ            DX, R9
-	VBROADCASTSS    least+84(FP), Z0
-	MOVQ            block+72(FP), DI
-	CMPQ            DI, $0x40
-	JB              done265
 
-loop264:
+fewAtATime269:
+	MOVQ         $0x00000000, 8(SP)
+	MOVQ         block+72(FP), R8
+	TESTQ        $0x0000003f, R8
+	JNZ          few270
+	CMPQ         R8, $0x00000200
+	JHI          few270
+	SHLQ         $0x02, R8
+	CMPQ         SI, R8
+	JB           few270
+	VPBROADCASTD word_7fffffff<>+0(SB), Z8
+	MOVQ         DX, R9
+	VBROADCASTSS least+84(FP), Z0
+	MOVQ         block+72(FP), DI
+	CMPQ         DI, $0x40
+	JB           done273
+
+loop272:
 	VPANDD  (R9), Z8, Z10
 	VPANDD  64(R9), Z8, Z11
 	VPANDD  128(R9), Z8, Z12
@@ -3740,15 +3779,15 @@ loop264:
 	ADDQ    $0x00000100, R9
 	SUBQ    $0x40, DI
 	CMPQ    DI, $0x40
-	JAE     loop264
+	JAE     loop272
 
-done265:
+done273:
 	VBROADCASTSS least+84(FP), Z10
 	MOVQ         block+72(FP), DI
 	CMPQ         DI, $0x40
-	JB           done267
+	JB           done275
 
-loop266:
+loop274:
 	VPANDD  (R9), Z8, Z11
 	VPANDD  64(R9), Z8, Z12
 	VPANDD  128(R9), Z8, Z13
@@ -3760,15 +3799,15 @@ loop266:
 	ADDQ    $0x00000100, R9
 	SUBQ    $0x40, DI
 	CMPQ    DI, $0x40
-	JAE     loop266
+	JAE     loop274
 
-done267:
+done275:
 	VBROADCASTSS least+84(FP), Z11
 	MOVQ         block+72(FP), DI
 	CMPQ         DI, $0x40
-	JB           done269
+	JB           done277
 
-loop268:
+loop276:
 	VPANDD  (R9), Z8, Z12
 	VPANDD  64(R9), Z8, Z13
 	VPANDD  128(R9), Z8, Z14
@@ -3780,15 +3819,15 @@ loop268:
 	ADDQ    $0x00000100, R9
 	SUBQ    $0x40, DI
 	CMPQ    DI, $0x40
-	JAE     loop268
+	JAE     loop276
 
-done269:
+done277:
 	VBROADCASTSS least+84(FP), Z12
 	MOVQ         block+72(FP), DI
 	CMPQ         DI, $0x40
-	JB           done271
+	JB           done279
 
-loop270:
+loop278:
 	VPANDD  (R9), Z8, Z13
 	VPANDD  64(R9), Z8, Z14
 	VPANDD  128(R9), Z8, Z15
@@ -3800,9 +3839,9 @@ loop270:
 	ADDQ    $0x00000100, R9
 	SUBQ    $0x40, DI
 	CMPQ    DI, $0x40
-	JAE     loop270
+	JAE     loop278
 
-done271:
+done279:
 	VSHUFI32X4 $0x88, Z10, Z0, Z13
 	VSHUFI32X4 $0xdd, Z10, Z0, Z0
 	VPMAXUD    Z0, Z13, Z13
@@ -3820,17 +3859,17 @@ done271:
 	VPERMD     Z10, Z0, Z10
 	VMOVAPS    X10, X0
 
-again272:
+again280:
 	MOVQ         SI, DI
 	SUBQ         R8, DI
 	CMPQ         DI, R8
-	JB           last273
+	JB           last281
 	VBROADCASTSS least+84(FP), Z9
 	MOVQ         block+72(FP), DI
 	CMPQ         DI, $0x40
-	JB           done275
+	JB           done283
 
-loop274:
+loop282:
 	VPANDD  (R9), Z8, Z10
 	VPANDD  64(R9), Z8, Z11
 	VPANDD  128(R9), Z8, Z12
@@ -3842,15 +3881,15 @@ loop274:
 	ADDQ    $0x00000100, R9
 	SUBQ    $0x40, DI
 	CMPQ    DI, $0x40
-	JAE     loop274
+	JAE     loop282
 
-done275:
+done283:
 	VBROADCASTSS least+84(FP), Z10
 	MOVQ         block+72(FP), DI
 	CMPQ         DI, $0x40
-	JB           done277
+	JB           done285
 
-loop276:
+loop284:
 	VPANDD  (R9), Z8, Z11
 	VPANDD  64(R9), Z8, Z12
 	VPANDD  128(R9), Z8, Z13
@@ -3862,15 +3901,15 @@ loop276:
 	ADDQ    $0x00000100, R9
 	SUBQ    $0x40, DI
 	CMPQ    DI, $0x40
-	JAE     loop276
+	JAE     loop284
 
-done277:
+done285:
 	VBROADCASTSS least+84(FP), Z11
 	MOVQ         block+72(FP), DI
 	CMPQ         DI, $0x40
-	JB           done279
+	JB           done287
 
-loop278:
+loop286:
 	VPANDD  (R9), Z8, Z12
 	VPANDD  64(R9), Z8, Z13
 	VPANDD  128(R9), Z8, Z14
@@ -3882,15 +3921,15 @@ loop278:
 	ADDQ    $0x00000100, R9
 	SUBQ    $0x40, DI
 	CMPQ    DI, $0x40
-	JAE     loop278
+	JAE     loop286
 
-done279:
+done287:
 	VBROADCASTSS least+84(FP), Z12
 	MOVQ         block+72(FP), DI
 	CMPQ         DI, $0x40
-	JB           done281
+	JB           done289
 
-loop280:
+loop288:
 	VPANDD  (R9), Z8, Z13
 	VPANDD  64(R9), Z8, Z14
 	VPANDD  128(R9), Z8, Z15
@@ -3902,9 +3941,9 @@ loop280:
 	ADDQ    $0x00000100, R9
 	SUBQ    $0x40, DI
 	CMPQ    DI, $0x40
-	JAE     loop280
+	JAE     loop288
 
-done281:
+done289:
 	VSHUFI32X4 $0x88, Z10, Z9, Z13
 	VSHUFI32X4 $0xdd, Z10, Z9, Z9
 	VPMAXUD    Z9, Z13, Z13
@@ -3922,24 +3961,30 @@ done281:
 	VPERMD     Z10, Z9, Z10
 	VMOVAPS    X10, X9
 
-last273:
+last281:
 	VBROADCASTSS divisor+80(FP), X10
 	VDIVPS       X10, X0, X0
 	VPSUBD.BCST  word_1<>+0(SB), X0, X10
 	VPCMPUD.BCST $0x05, word_7f7fffff<>+0(SB), X10, K2
 	KMOVW        K2, DI
 	TESTL        DI, DI
-	JNZ          few263
-	VMOVUPS      X0, (CX)
-	XORL         DI, DI
+	JZ           ordinary271
+	SUBQ         R8, SI
+	MOVQ         SI, 8(SP)
+	MOVQ         R8, SI
+	JMP          few270
 
-block282:
+ordinary271:
+	VMOVUPS X0, (CX)
+	XORL    DI, DI
+
+block290:
 	MOVQ         block+72(FP), R10
 	VBROADCASTSS (CX), Z0
 	CMPQ         R10, $0x40
-	JB           done284
+	JB           done292
 
-loop283:
+loop291:
 	PREFETCHT0 16384(DX)
 	VMOVUPS    (DX), Z10
 	PREFETCHT0 16448(DX)
@@ -4008,29 +4053,29 @@ loop283:
 	VPSHUFB    Z6, Z15, Z15
 	VPERMD     Z15, Z7, Z15
 	CMPB       (SP), $0x00
-	JNE        past285
+	JNE        past293
 	VMOVDQU64  Z15, (AX)
 
-stored286:
+stored294:
 	ADDQ $0x00000100, DX
 	ADDQ $0x00000040, AX
 	SUBQ $0x40, R10
 	CMPQ R10, $0x40
-	JAE  loop283
+	JAE  loop291
 
-done284:
+done292:
 	ADDQ    $0x00000004, CX
 	INCQ    DI
 	CMPQ    DI, $0x04
-	JB      block282
+	JB      block290
 	SUBQ    R8, SI
 	VMOVAPS X9, X0
 	CMPQ    SI, R8
-	JAE     again272
+	JAE     again280
 
-few263:
+few270:
 	TESTQ        SI, SI
-	JZ           finished288
+	JZ           finished296
 	MOVQ         DX, R8
 	MOVQ         block+72(FP), DI
 	CMPQ         DI, SI
@@ -4041,52 +4086,52 @@ few263:
 	LEAQ         (R8)(DI*4), R8
 	VPBROADCASTD word_7fffffff<>+0(SB), Z0
 	VPXORD       Z8, Z8, Z8
-	VPXORD       Z9, Z9, Z9
 	VPXORD       Z10, Z10, Z10
 	VPXORD       Z11, Z11, Z11
+	VPXORD       Z12, Z12, Z12
 	VBROADCASTSS least+84(FP), Z8
 	CMPQ         R9, $0x40
-	JB           done290
+	JB           done298
 
-loop289:
-	VPANDD  (R10), Z0, Z12
-	VPMAXUD Z12, Z8, Z8
-	VPANDD  64(R10), Z0, Z12
-	VPMAXUD Z12, Z9, Z9
-	VPANDD  128(R10), Z0, Z12
-	VPMAXUD Z12, Z10, Z10
-	VPANDD  192(R10), Z0, Z12
-	VPMAXUD Z12, Z11, Z11
+loop297:
+	VPANDD  (R10), Z0, Z13
+	VPMAXUD Z13, Z8, Z8
+	VPANDD  64(R10), Z0, Z13
+	VPMAXUD Z13, Z10, Z10
+	VPANDD  128(R10), Z0, Z13
+	VPMAXUD Z13, Z11, Z11
+	VPANDD  192(R10), Z0, Z13
+	VPMAXUD Z13, Z12, Z12
 	ADDQ    $0x00000100, R10
 	SUBQ    $0x40, R9
 	CMPQ    R9, $0x40
-	JAE     loop289
+	JAE     loop297
 
-done290:
+done298:
 	CMPQ R9, $0x10
-	JB   done292
+	JB   done300
 
-loop291:
-	VPANDD  (R10), Z0, Z12
-	VPMAXUD Z12, Z8, Z8
+loop299:
+	VPANDD  (R10), Z0, Z13
+	VPMAXUD Z13, Z8, Z8
 	ADDQ    $0x00000040, R10
 	SUBQ    $0x10, R9
 	CMPQ    R9, $0x10
-	JAE     loop291
+	JAE     loop299
 
-done292:
+done300:
 	TESTQ    R9, R9
-	JZ       done293
+	JZ       done301
 	MOVQ     $-1, R11
 	BZHIQ    R9, R11, R11
 	KMOVW    R11, K2
 	VPANDD.Z (R10), Z0, K2, Z0
 	VPMAXUD  Z0, Z8, Z8
 
-done293:
-	VPMAXUD       Z9, Z8, Z8
-	VPMAXUD       Z11, Z10, Z10
+done301:
 	VPMAXUD       Z10, Z8, Z8
+	VPMAXUD       Z12, Z11, Z11
+	VPMAXUD       Z11, Z8, Z8
 	VEXTRACTI64X4 $0x01, Z8, Y0
 	VPMAXUD       Z0, Z8, Z8
 	VSHUFI64X2    $0x02, Z8, Z8, Z0
@@ -4099,10 +4144,10 @@ done293:
 	VPMAXUD       Z0, Z8, Z8
 	VMOVAPS       X8, X0
 
-block287:
+block295:
 	XORL         R9, R9
 	TESTQ        SI, SI
-	JZ           last294
+	JZ           last302
 	MOVQ         block+72(FP), R9
 	CMPQ         R9, SI
 	CMOVQGT      SI, R9
@@ -4111,147 +4156,133 @@ block287:
 	MOVQ         R8, R11
 	LEAQ         (R8)(R9*4), R8
 	VPBROADCASTD word_7fffffff<>+0(SB), Z8
-	VPXORD       Z9, Z9, Z9
 	VPXORD       Z10, Z10, Z10
 	VPXORD       Z11, Z11, Z11
 	VPXORD       Z12, Z12, Z12
-	VBROADCASTSS least+84(FP), Z9
+	VPXORD       Z13, Z13, Z13
+	VBROADCASTSS least+84(FP), Z10
 	CMPQ         R10, $0x40
-	JB           done296
+	JB           done304
 
-loop295:
-	VPANDD  (R11), Z8, Z13
-	VPMAXUD Z13, Z9, Z9
-	VPANDD  64(R11), Z8, Z13
-	VPMAXUD Z13, Z10, Z10
-	VPANDD  128(R11), Z8, Z13
-	VPMAXUD Z13, Z11, Z11
-	VPANDD  192(R11), Z8, Z13
-	VPMAXUD Z13, Z12, Z12
+loop303:
+	VPANDD  (R11), Z8, Z14
+	VPMAXUD Z14, Z10, Z10
+	VPANDD  64(R11), Z8, Z14
+	VPMAXUD Z14, Z11, Z11
+	VPANDD  128(R11), Z8, Z14
+	VPMAXUD Z14, Z12, Z12
+	VPANDD  192(R11), Z8, Z14
+	VPMAXUD Z14, Z13, Z13
 	ADDQ    $0x00000100, R11
 	SUBQ    $0x40, R10
 	CMPQ    R10, $0x40
-	JAE     loop295
+	JAE     loop303
 
-done296:
+done304:
 	CMPQ R10, $0x10
-	JB   done298
+	JB   done306
 
-loop297:
-	VPANDD  (R11), Z8, Z13
-	VPMAXUD Z13, Z9, Z9
+loop305:
+	VPANDD  (R11), Z8, Z14
+	VPMAXUD Z14, Z10, Z10
 	ADDQ    $0x00000040, R11
 	SUBQ    $0x10, R10
 	CMPQ    R10, $0x10
-	JAE     loop297
+	JAE     loop305
 
-done298:
+done306:
 	TESTQ    R10, R10
-	JZ       done299
+	JZ       done307
 	MOVQ     $-1, R12
 	BZHIQ    R10, R12, R12
 	KMOVW    R12, K2
 	VPANDD.Z (R11), Z8, K2, Z8
-	VPMAXUD  Z8, Z9, Z9
+	VPMAXUD  Z8, Z10, Z10
 
-done299:
-	VPMAXUD       Z10, Z9, Z9
-	VPMAXUD       Z12, Z11, Z11
-	VPMAXUD       Z11, Z9, Z9
-	VEXTRACTI64X4 $0x01, Z9, Y8
-	VPMAXUD       Z8, Z9, Z9
-	VSHUFI64X2    $0x02, Z9, Z9, Z8
-	VPMAXUD       Z8, Z9, Z9
-	VPSHUFD       $0x4e, Z9, Z8
-	VPMAXUD       Z8, Z9, Z9
-	VSHUFI64X2    $0x01, Z9, Z9, Z8
-	VPMAXUD       Z8, Z9, Z9
-	VPSHUFD       $0xb1, Z9, Z8
-	VPMAXUD       Z8, Z9, Z9
-	VMOVAPS       X9, X16
+done307:
+	VPMAXUD       Z11, Z10, Z10
+	VPMAXUD       Z13, Z12, Z12
+	VPMAXUD       Z12, Z10, Z10
+	VEXTRACTI64X4 $0x01, Z10, Y8
+	VPMAXUD       Z8, Z10, Z10
+	VSHUFI64X2    $0x02, Z10, Z10, Z8
+	VPMAXUD       Z8, Z10, Z10
+	VPSHUFD       $0x4e, Z10, Z8
+	VPMAXUD       Z8, Z10, Z10
+	VSHUFI64X2    $0x01, Z10, Z10, Z8
+	VPMAXUD       Z8, Z10, Z10
+	VPSHUFD       $0xb1, Z10, Z8
+	VPMAXUD       Z8, Z10, Z10
+	VMOVAPS       X10, X16
 
-last294:
+last302:
 	VMOVD X0, R10
 	CMPL  R10, $0x7f800000
-	JB    finite300
+	JB    finite308
 	INCQ  ret+120(FP)
 	MOVL  $0x7fc00000, R10
 
-zero301:
+zero309:
 	MOVL         R10, (CX)
 	MOVQ         cells_base+88(FP), R10
 	MOVL         12(R10), R10
 	LEAQ         (DX)(DI*4), DX
 	VPBROADCASTB R10, Z0
 	CMPQ         DI, $0x40
-	JB           done305
+	JB           done313
 
-loop304:
+loop312:
 	VMOVDQU64 Z0, (AX)
 	ADDQ      $0x00000040, AX
 	SUBQ      $0x40, DI
 	CMPQ      DI, $0x40
-	JAE       loop304
+	JAE       loop312
 
-done305:
+done313:
 	MOVQ     $-1, R10
 	BZHIQ    DI, R10, R10
 	KMOVQ    R10, K2
 	VMOVDQU8 Z0, K2, (AX)
 	ADDQ     DI, AX
-	JMP      done303
+	JMP      done311
 
-finite300:
+finite308:
 	VDIVSS  divisor+80(FP), X0, X8
 	VMOVD   X8, R10
 	TESTL   R10, R10
-	JZ      zero301
+	JZ      zero309
 	CMPL    R10, $0x7f800000
-	JB      divided302
+	JB      divided310
 	VMOVAPS X0, X8
 
-divided302:
+divided310:
 	VMOVSS       X8, (CX)
 	VBROADCASTSS X8, Z0
 	CMPQ         DI, $0x40
-	JB           done309
+	JB           done317
 
-loop308:
+loop316:
 	PREFETCHT0 16384(DX)
 	VMOVUPS    (DX), Z8
 	PREFETCHT0 16448(DX)
-	VMOVUPS    64(DX), Z9
+	VMOVUPS    64(DX), Z10
 	PREFETCHT0 16512(DX)
-	VMOVUPS    128(DX), Z10
+	VMOVUPS    128(DX), Z11
 	PREFETCHT0 16576(DX)
-	VMOVUPS    192(DX), Z11
+	VMOVUPS    192(DX), Z12
 	VDIVPS     Z0, Z8, Z8
 	VPMOVD2M   Z8, K2
 	VPANDD     Z2, Z8, Z8
 	VPMAXSD    Z3, Z8, Z8
-	VPANDD     Z5, Z8, Z12
-	VPANDND    Z5, Z8, K2, Z12
+	VPANDD     Z5, Z8, Z13
+	VPANDND    Z5, Z8, K2, Z13
 	VPSRLVD    Z1, Z8, Z8
 	VPADDD     Z4, Z8, K2, Z8
 	KMOVW      K1, K2
-	VPXORD     Z13, Z13, Z13
-	VPGATHERDD (BX)(Z8*4), K2, Z13
-	VPADDD     Z12, Z13, Z13
-	VPSRLVD    Z1, Z13, Z13
-	VDIVPS     Z0, Z9, Z9
-	VPMOVD2M   Z9, K2
-	VPANDD     Z2, Z9, Z9
-	VPMAXSD    Z3, Z9, Z9
-	VPANDD     Z5, Z9, Z8
-	VPANDND    Z5, Z9, K2, Z8
-	VPSRLVD    Z1, Z9, Z9
-	VPADDD     Z4, Z9, K2, Z9
-	KMOVW      K1, K2
-	VPXORD     Z12, Z12, Z12
-	VPGATHERDD (BX)(Z9*4), K2, Z12
-	VPADDD     Z8, Z12, Z12
-	VPSRLVD    Z1, Z12, Z12
-	VPSLLD     $0x08, Z12, Z12
+	VPXORD     Z14, Z14, Z14
+	VPGATHERDD (BX)(Z8*4), K2, Z14
+	VPADDD     Z13, Z14, Z14
+	VPSRLVD    Z1, Z14, Z14
 	VDIVPS     Z0, Z10, Z10
 	VPMOVD2M   Z10, K2
 	VPANDD     Z2, Z10, Z10
@@ -4261,11 +4292,11 @@ loop308:
 	VPSRLVD    Z1, Z10, Z10
 	VPADDD     Z4, Z10, K2, Z10
 	KMOVW      K1, K2
-	VPXORD     Z9, Z9, Z9
-	VPGATHERDD (BX)(Z10*4), K2, Z9
-	VPADDD     Z8, Z9, Z9
-	VPSRLVD    Z1, Z9, Z9
-	VPSLLD     $0x10, Z9, Z9
+	VPXORD     Z13, Z13, Z13
+	VPGATHERDD (BX)(Z10*4), K2, Z13
+	VPADDD     Z8, Z13, Z13
+	VPSRLVD    Z1, Z13, Z13
+	VPSLLD     $0x08, Z13, Z13
 	VDIVPS     Z0, Z11, Z11
 	VPMOVD2M   Z11, K2
 	VPANDD     Z2, Z11, Z11
@@ -4279,25 +4310,39 @@ loop308:
 	VPGATHERDD (BX)(Z11*4), K2, Z10
 	VPADDD     Z8, Z10, Z10
 	VPSRLVD    Z1, Z10, Z10
-	VPSLLD     $0x18, Z10, Z10
-	VPTERNLOGD $0xfe, Z9, Z12, Z13
-	VPORD      Z10, Z13, Z13
-	VPSHUFB    Z6, Z13, Z13
-	VPERMD     Z13, Z7, Z13
+	VPSLLD     $0x10, Z10, Z10
+	VDIVPS     Z0, Z12, Z12
+	VPMOVD2M   Z12, K2
+	VPANDD     Z2, Z12, Z12
+	VPMAXSD    Z3, Z12, Z12
+	VPANDD     Z5, Z12, Z8
+	VPANDND    Z5, Z12, K2, Z8
+	VPSRLVD    Z1, Z12, Z12
+	VPADDD     Z4, Z12, K2, Z12
+	KMOVW      K1, K2
+	VPXORD     Z11, Z11, Z11
+	VPGATHERDD (BX)(Z12*4), K2, Z11
+	VPADDD     Z8, Z11, Z11
+	VPSRLVD    Z1, Z11, Z11
+	VPSLLD     $0x18, Z11, Z11
+	VPTERNLOGD $0xfe, Z10, Z13, Z14
+	VPORD      Z11, Z14, Z14
+	VPSHUFB    Z6, Z14, Z14
+	VPERMD     Z14, Z7, Z14
 	CMPB       (SP), $0x00
-	JNE        past310
-	VMOVDQU64  Z13, (AX)
+	JNE        past318
+	VMOVDQU64  Z14, (AX)
 
-stored311:
+stored319:
 	ADDQ $0x00000100, DX
 	ADDQ $0x00000040, AX
 	SUBQ $0x40, DI
 	CMPQ DI, $0x40
-	JAE  loop308
+	JAE  loop316
 
-done309:
+done317:
 	TESTQ      DI, DI
-	JZ         none312
+	JZ         none320
 	MOVQ       $-1, R10
 	BZHIQ      DI, R10, R10
 	KMOVW      R10, K2
@@ -4305,40 +4350,26 @@ done309:
 	VMOVUPS.Z  (DX), K2, Z8
 	KMOVW      R10, K2
 	SHRQ       $0x10, R10
-	VMOVUPS.Z  64(DX), K2, Z9
+	VMOVUPS.Z  64(DX), K2, Z10
 	KMOVW      R10, K2
 	SHRQ       $0x10, R10
-	VMOVUPS.Z  128(DX), K2, Z10
+	VMOVUPS.Z  128(DX), K2, Z11
 	KMOVW      R10, K2
 	SHRQ       $0x10, R10
-	VMOVUPS.Z  192(DX), K2, Z11
+	VMOVUPS.Z  192(DX), K2, Z12
 	VDIVPS     Z0, Z8, Z8
 	VPMOVD2M   Z8, K2
 	VPANDD     Z2, Z8, Z8
 	VPMAXSD    Z3, Z8, Z8
-	VPANDD     Z5, Z8, Z12
-	VPANDND    Z5, Z8, K2, Z12
+	VPANDD     Z5, Z8, Z13
+	VPANDND    Z5, Z8, K2, Z13
 	VPSRLVD    Z1, Z8, Z8
 	VPADDD     Z4, Z8, K2, Z8
 	KMOVW      K1, K2
-	VPXORD     Z13, Z13, Z13
-	VPGATHERDD (BX)(Z8*4), K2, Z13
-	VPADDD     Z12, Z13, Z13
-	VPSRLVD    Z1, Z13, Z13
-	VDIVPS     Z0, Z9, Z9
-	VPMOVD2M   Z9, K2
-	VPANDD     Z2, Z9, Z9
-	VPMAXSD    Z3, Z9, Z9
-	VPANDD     Z5, Z9, Z8
-	VPANDND    Z5, Z9, K2, Z8
-	VPSRLVD    Z1, Z9, Z9
-	VPADDD     Z4, Z9, K2, Z9
-	KMOVW      K1, K2
-	VPXORD     Z12, Z12, Z12
-	VPGATHERDD (BX)(Z9*4), K2, Z12
-	VPADDD     Z8, Z12, Z12
-	VPSRLVD    Z1, Z12, Z12
-	VPSLLD     $0x08, Z12, Z12
+	VPXORD     Z14, Z14, Z14
+	VPGATHERDD (BX)(Z8*4), K2, Z14
+	VPADDD     Z13, Z14, Z14
+	VPSRLVD    Z1, Z14, Z14
 	VDIVPS     Z0, Z10, Z10
 	VPMOVD2M   Z10, K2
 	VPANDD     Z2, Z10, Z10
@@ -4348,61 +4379,78 @@ done309:
 	VPSRLVD    Z1, Z10, Z10
 	VPADDD     Z4, Z10, K2, Z10
 	KMOVW      K1, K2
-	VPXORD     Z9, Z9, Z9
-	VPGATHERDD (BX)(Z10*4), K2, Z9
-	VPADDD     Z8, Z9, Z9
-	VPSRLVD    Z1, Z9, Z9
-	VPSLLD     $0x10, Z9, Z9
+	VPXORD     Z13, Z13, Z13
+	VPGATHERDD (BX)(Z10*4), K2, Z13
+	VPADDD     Z8, Z13, Z13
+	VPSRLVD    Z1, Z13, Z13
+	VPSLLD     $0x08, Z13, Z13
 	VDIVPS     Z0, Z11, Z11
 	VPMOVD2M   Z11, K2
 	VPANDD     Z2, Z11, Z11
 	VPMAXSD    Z3, Z11, Z11
-	VPANDD     Z5, Z11, Z0
-	VPANDND    Z5, Z11, K2, Z0
+	VPANDD     Z5, Z11, Z8
+	VPANDND    Z5, Z11, K2, Z8
 	VPSRLVD    Z1, Z11, Z11
 	VPADDD     Z4, Z11, K2, Z11
 	KMOVW      K1, K2
+	VPXORD     Z10, Z10, Z10
+	VPGATHERDD (BX)(Z11*4), K2, Z10
+	VPADDD     Z8, Z10, Z10
+	VPSRLVD    Z1, Z10, Z10
+	VPSLLD     $0x10, Z10, Z10
+	VDIVPS     Z0, Z12, Z12
+	VPMOVD2M   Z12, K2
+	VPANDD     Z2, Z12, Z12
+	VPMAXSD    Z3, Z12, Z12
+	VPANDD     Z5, Z12, Z0
+	VPANDND    Z5, Z12, K2, Z0
+	VPSRLVD    Z1, Z12, Z12
+	VPADDD     Z4, Z12, K2, Z12
+	KMOVW      K1, K2
 	VPXORD     Z8, Z8, Z8
-	VPGATHERDD (BX)(Z11*4), K2, Z8
+	VPGATHERDD (BX)(Z12*4), K2, Z8
 	VPADDD     Z0, Z8, Z8
 	VPSRLVD    Z1, Z8, Z8
 	VPSLLD     $0x18, Z8, Z8
-	VPTERNLOGD $0xfe, Z9, Z12, Z13
-	VPORD      Z8, Z13, Z13
-	VPSHUFB    Z6, Z13, Z13
-	VPERMD     Z13, Z7, Z13
+	VPTERNLOGD $0xfe, Z10, Z13, Z14
+	VPORD      Z8, Z14, Z14
+	VPSHUFB    Z6, Z14, Z14
+	VPERMD     Z14, Z7, Z14
 	MOVQ       $-1, R10
 	BZHIQ      DI, R10, R10
 	KMOVQ      R10, K2
-	VMOVDQU8   Z13, K2, (AX)
+	VMOVDQU8   Z14, K2, (AX)
 	ADDQ       DI, AX
 	LEAQ       (DX)(DI*4), DX
 	XORQ       DI, DI
 
-none312:
-done303:
+none320:
+done311:
 	ADDQ    $0x00000004, CX
 	VMOVAPS X16, X0
 	MOVQ    R9, DI
 	TESTQ   DI, DI
-	JNZ     block287
+	JNZ     block295
 
-finished288:
-	CMPQ (SP), $0x00
-	JEQ  unfenced313
+finished296:
+	MOVQ  8(SP), SI
+	TESTQ SI, SI
+	JNZ   fewAtATime269
+	CMPQ  (SP), $0x00
+	JEQ   unfenced321
 	SFENCE
 
-unfenced313:
+unfenced321:
 	VZEROUPPER
 	RET
 
-past285:
+past293:
 	VMOVNTDQ Z15, (AX)
-	JMP      stored286
+	JMP      stored294
 
-past310:
-	VMOVNTDQ Z13, (AX)
-	JMP      stored311
+past318:
+	VMOVNTDQ Z14, (AX)
+	JMP      stored319
 
 DATA turned_c080400_d090501_e0a0602_f0b0703<>+0(SB)/4, $0x0c080400
 DATA turned_c080400_d090501_e0a0602_f0b0703<>+4(SB)/4, $0x0d090501

@@ -199,6 +199,32 @@ func TestQuantizeRandomBlocks(t *testing.T) {
 	})
 }
 
+// aroundSeveral calls f with lengths around several blocks, which are done at a time.
+func aroundSeveral(f func(block, n int)) {
+	for _, block := range []int{64, 192, 512, 576} {
+		for _, n := range []int{4*block - 1, 4 * block, 4*block + 1, 8*block - 1, 8 * block, 8*block + 1, 9*block + 5} {
+			f(block, n)
+		}
+	}
+}
+
+const severalBlocks = 9*576 + 5
+
+func TestQuantizeSeveralBlocks(t *testing.T) {
+	eachQuantizer(t, func(t *testing.T, q quantizer, book *codebook.Codebook) {
+		rng := rand.New(rand.NewPCG(1, 2))
+		codes, values, scales := testmem.New[uint8](t, severalBlocks), testmem.New[float32](t, severalBlocks), testmem.New[float32](t, 300)
+		aroundSeveral(func(block, n int) {
+			f := reference.Format{Codebook: book, Block: block, Headroom: n%3 == 1}
+			scales := scales.AtEnd(f.Scales(n))
+			everywhere(t, codes, values, n, func(codes []uint8, x []float32) {
+				hardBlocks(rng, x, f)
+				checkQuantize(t, f, codes, scales, x, func() int { return q.quantize(codes, scales, x, f) })
+			})
+		})
+	})
+}
+
 func TestQuantizeEveryPattern(t *testing.T) {
 	eachQuantizer(t, func(t *testing.T, q quantizer, book *codebook.Codebook) {
 		codes, scales := make([]uint8, patternBlock), make([]float32, 1)

@@ -134,7 +134,10 @@ const fewBlocks, fewLongest = 4, 512
 func (g *generator) quantizeBlocks512(codes, scales, x gp, c coder512, zeros func(length gp)) {
 	poisoned, n := g.result(), g.length("x")
 	g.MOVQ(operand.U32(0), poisoned)
-	g.fewBlocks512(codes, scales, x, n, c)
+	later := g.AllocLocal(8) // elements after those that are done one block at a time
+	few := g.label("fewAtATime")
+	g.Label(few)
+	g.fewBlocks512(codes, scales, x, n, later, c)
 
 	length := g.GP64()
 	again, finished := g.label("block"), g.label("finished")
@@ -171,13 +174,18 @@ func (g *generator) quantizeBlocks512(codes, scales, x gp, c coder512, zeros fun
 	g.TESTQ(length, length)
 	g.JNZ(operand.LabelRef(again))
 	g.Label(finished)
+	g.MOVQ(later, n)
+	g.TESTQ(n, n)
+	g.JNZ(operand.LabelRef(few))
 }
 
 // fewBlocks512 codes blocks while there are some of ordinary scales, if they are short and
-// multiples of 64, and moves all four. One division is for the scales of all.
-func (g *generator) fewBlocks512(codes, scales, x, n gp, c coder512) {
+// multiples of 64, and moves all four. One division is for the scales of all. It leaves in n
+// the elements that are to be done one block at a time, and in later those after them.
+func (g *generator) fewBlocks512(codes, scales, x, n gp, later mem, c coder512) {
 	b := c.block()
-	done := operand.LabelRef(g.label("few"))
+	done, ordinary := operand.LabelRef(g.label("few")), operand.LabelRef(g.label("ordinary"))
+	g.MOVQ(operand.U32(0), later)
 	bits, few, values := g.GP64(), g.GP64(), g.GP64()
 	g.MOVQ(g.resolve(g.Param("block")), few)
 	g.TESTQ(operand.U32(63), few)
@@ -210,7 +218,12 @@ func (g *generator) fewBlocks512(codes, scales, x, n gp, c coder512) {
 	g.VPCMPUD_BCST(operand.Imm(5), g.data("word", math.Float32bits(float32(math.Inf(1)))-least), size, unusual) // not below
 	g.KMOVW(unusual, bits.As32())
 	g.TESTL(bits.As32(), bits.As32())
-	g.JNZ(done)
+	g.JZ(ordinary)
+	g.SUBQ(few, n)
+	g.MOVQ(n, later)
+	g.MOVQ(few, n)
+	g.JMP(done)
+	g.Label(string(ordinary))
 	g.VMOVUPS(largest, at(scales, 0))
 	if b.multiplies() {
 		ratio := g.ZMM()
