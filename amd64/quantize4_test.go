@@ -169,10 +169,12 @@ func TestQuantize4RandomBlocks(t *testing.T) {
 
 func TestQuantize4EveryPattern(t *testing.T) {
 	eachQuantizer4(t, func(t *testing.T, q quantizer4) {
-		codes, scales := make([]uint8, patternBlock/2), make([]float32, 1)
+		codes, scales := make([]uint8, patternElements/2), make([]float32, patternElements)
 		for _, book := range q.books() {
-			f := reference.Format{Codebook: book, Block: patternBlock}
-			everyPattern(t, book, codes, func(x []float32) { q.quantize(codes, scales, x, f) }, func(i int) uint8 { return f.Get(codes, i) })
+			for _, block := range patternBlocks {
+				f := reference.Format{Codebook: book, Block: block}
+				everyPattern(t, f, codes, func(x []float32) { q.quantize(codes, scales[:f.Scales(len(x))], x, f) })
+			}
 		}
 	})
 }

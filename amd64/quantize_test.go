@@ -227,20 +227,25 @@ func TestQuantizeSeveralBlocks(t *testing.T) {
 
 func TestQuantizeEveryPattern(t *testing.T) {
 	eachQuantizer(t, func(t *testing.T, q quantizer, book *codebook.Codebook) {
-		codes, scales := make([]uint8, patternBlock), make([]float32, 1)
-		f := reference.Format{Codebook: book, Block: patternBlock}
-		everyPattern(t, book, codes, func(x []float32) { q.quantize(codes, scales, x, f) }, func(i int) uint8 { return codes[i] })
+		codes, scales := make([]uint8, patternElements), make([]float32, patternElements)
+		for _, block := range patternBlocks {
+			f := reference.Format{Codebook: book, Block: block}
+			everyPattern(t, f, codes, func(x []float32) { q.quantize(codes, scales[:f.Scales(len(x))], x, f) })
+		}
 	})
 }
 
-const patternBlock = 1 << 12
+const patternElements = 1 << 12
+
+// patternBlocks are of such a length that they are done one at a time, and several at a time.
+var patternBlocks = []int{patternElements, 512}
 
 // everyPattern quantises all numbers from 0 to 1, then to -1, in blocks that begin with 1.
-// Where the first and the last of the others have one code, all bytes of codes are the same.
-func everyPattern(t *testing.T, book *codebook.Codebook, codes []uint8, quantize func(x []float32), code func(i int) uint8) {
+// Where the first and the last of the others have one code, all bytes of a block's codes are
+// the same.
+func everyPattern(t *testing.T, f reference.Format, codes []uint8, quantize func(x []float32)) {
 	t.Helper()
-	x, thresholds, step := make([]float32, patternBlock), book.Thresholds(), stride()
-	x[0] = 1
+	x, thresholds, step := make([]float32, patternElements), f.Codebook.Thresholds(), stride()
 	for sign := range uint32(2) {
 		below := 0 // thresholds below the last number
 		index := func(v float32) int {
@@ -253,19 +258,25 @@ func everyPattern(t *testing.T, book *codebook.Codebook, codes []uint8, quantize
 			return below
 		}
 		for bits := uint64(0); bits <= 0x3f800000; {
-			for i := range x[1:] {
-				x[i+1] = math.Float32frombits(sign<<31 | uint32(min(bits, 0x3f800000)))
-				bits += step
+			for i := range x {
+				if x[i] = 1; i%f.Block != 0 {
+					x[i] = math.Float32frombits(sign<<31 | uint32(min(bits, 0x3f800000)))
+					bits += step
+				}
 			}
 			quantize(x)
-			first, last := index(x[1]), index(x[len(x)-1])
-			want := book.Codes()[first]
-			if first == last && code(1) == want && code(2) == want && bytes.Equal(codes[1:len(codes)-1], codes[2:]) {
-				continue
-			}
-			for i, v := range x[1:] {
-				if want := book.Codes()[index(v)]; code(i+1) != want {
-					t.Fatalf("%s: %08x has code %d, want %d", book.Name(), math.Float32bits(v), code(i+1), want)
+			for lo := 0; lo < len(x); lo += f.Block {
+				code := func(i int) uint8 { return f.Get(codes, lo+i) }
+				its := codes[f.CodeBytes(lo):f.CodeBytes(lo+f.Block)]
+				first, last := index(x[lo+1]), index(x[lo+f.Block-1])
+				want := f.Codebook.Codes()[first]
+				if first == last && code(1) == want && code(2) == want && code(3) == want && bytes.Equal(its[1:len(its)-1], its[2:]) {
+					continue
+				}
+				for i := 1; i < f.Block; i++ {
+					if want := f.Codebook.Codes()[index(x[lo+i])]; code(i) != want {
+						t.Fatalf("%s: %08x has code %d, want %d", f.Codebook.Name(), math.Float32bits(x[lo+i]), code(i), want)
+					}
 				}
 			}
 		}
