@@ -988,7 +988,7 @@ divided18:
 	VMOVD        X6, DI
 	CMPL         DI, $0x0d800000
 	JB           small22
-	VBROADCASTSS word_4c0fc000<>+0(SB), Z13
+	VMOVSS       word_4c0fc000<>+0(SB), X13
 	VDIVSS       X6, X13, X13
 	VBROADCASTSS X13, Z13
 	CMPQ         BX, $0x40
@@ -1151,8 +1151,8 @@ compared30:
 	BZHIQ     BX, SI, SI
 	KMOVQ     SI, K1
 	VMOVDQU8  Z0, K1, (DX)
-	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
+	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
 none28:
@@ -1223,7 +1223,7 @@ divided33:
 	VMOVD        X8, DI
 	CMPL         DI, $0x0d800000
 	JB           small37
-	VBROADCASTSS word_4c0fc000<>+0(SB), Z11
+	VMOVSS       word_4c0fc000<>+0(SB), X11
 	VDIVSS       X8, X11, X11
 	VBROADCASTSS X11, Z11
 	CMPQ         BX, $0x40
@@ -1382,8 +1382,8 @@ compared45:
 	BZHIQ     BX, SI, SI
 	KMOVQ     SI, K1
 	VMOVDQU8  Z19, K1, (DX)
-	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
+	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
 none43:
@@ -1805,7 +1805,7 @@ none54:
 
 small22:
 	VMULPS.BCST  word_71800000<>+0(SB), Z6, Z6
-	VBROADCASTSS word_4c0fc000<>+0(SB), Z13
+	VMOVSS       word_4c0fc000<>+0(SB), X13
 	VDIVSS       X6, X13, X13
 	VBROADCASTSS X13, Z13
 	CMPQ         BX, $0x40
@@ -1976,8 +1976,8 @@ compared61:
 	BZHIQ     BX, SI, SI
 	KMOVQ     SI, K1
 	VMOVDQU8  Z0, K1, (DX)
-	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
+	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
 none59:
@@ -2237,7 +2237,7 @@ none77:
 
 small37:
 	VMULPS.BCST  word_71800000<>+0(SB), Z8, Z8
-	VBROADCASTSS word_4c0fc000<>+0(SB), Z11
+	VMOVSS       word_4c0fc000<>+0(SB), X11
 	VDIVSS       X8, X11, X11
 	VBROADCASTSS X11, Z11
 	CMPQ         BX, $0x40
@@ -2404,8 +2404,8 @@ compared84:
 	BZHIQ     BX, SI, SI
 	KMOVQ     SI, K1
 	VMOVDQU8  Z19, K1, (DX)
-	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
+	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
 none82:
@@ -2609,6 +2609,9 @@ GLOBL corrections_ca034ad9_ca030004_ca050004_ca090004_ca110004_ca210004_ca410004
 DATA word_80008<>+0(SB)/4, $0x00080008
 GLOBL word_80008<>(SB), RODATA|NOPTR, $4
 
+DATA word_4c0fc000<>+0(SB)/4, $0x4c0fc000
+GLOBL word_4c0fc000<>(SB), RODATA|NOPTR, $4
+
 DATA turned_c080400_e0a0602_d090501_f0b0703<>+0(SB)/4, $0x0c080400
 DATA turned_c080400_e0a0602_d090501_f0b0703<>+4(SB)/4, $0x0e0a0602
 DATA turned_c080400_e0a0602_d090501_f0b0703<>+8(SB)/4, $0x0d090501
@@ -2632,9 +2635,6 @@ DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+52(SB)/4, $0x00000007
 DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+56(SB)/4, $0x0000000b
 DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+60(SB)/4, $0x0000000f
 GLOBL transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>(SB), RODATA|NOPTR, $64
-
-DATA word_4c0fc000<>+0(SB)/4, $0x4c0fc000
-GLOBL word_4c0fc000<>(SB), RODATA|NOPTR, $4
 
 DATA word_40712c28<>+0(SB)/4, $0x40712c28
 GLOBL word_40712c28<>(SB), RODATA|NOPTR, $4
@@ -3746,7 +3746,7 @@ divided110:
 	VMOVD        X11, DI
 	CMPL         DI, $0x0d800000
 	JB           small114
-	VBROADCASTSS word_4c0fc000<>+0(SB), Z12
+	VMOVSS       word_4c0fc000<>+0(SB), X12
 	VDIVSS       X11, X12, X12
 	VBROADCASTSS X12, Z12
 	CMPQ         BX, $0x40
@@ -3909,8 +3909,8 @@ compared122:
 	BZHIQ     BX, SI, SI
 	KMOVQ     SI, K1
 	VMOVDQU8  Z0, K1, (DX)
-	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
+	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
 none120:
@@ -3981,7 +3981,7 @@ divided125:
 	VMOVD        X10, DI
 	CMPL         DI, $0x0d800000
 	JB           small129
-	VBROADCASTSS word_4c0fc000<>+0(SB), Z11
+	VMOVSS       word_4c0fc000<>+0(SB), X11
 	VDIVSS       X10, X11, X11
 	VBROADCASTSS X11, Z11
 	CMPQ         BX, $0x40
@@ -4140,8 +4140,8 @@ compared137:
 	BZHIQ     BX, SI, SI
 	KMOVQ     SI, K1
 	VMOVDQU8  Z19, K1, (DX)
-	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
+	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
 none135:
@@ -4623,7 +4623,7 @@ none146:
 
 small114:
 	VMULPS.BCST  word_71800000<>+0(SB), Z11, Z11
-	VBROADCASTSS word_4c0fc000<>+0(SB), Z12
+	VMOVSS       word_4c0fc000<>+0(SB), X12
 	VDIVSS       X11, X12, X12
 	VBROADCASTSS X12, Z12
 	CMPQ         BX, $0x40
@@ -4794,8 +4794,8 @@ compared153:
 	BZHIQ     BX, SI, SI
 	KMOVQ     SI, K1
 	VMOVDQU8  Z0, K1, (DX)
-	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
+	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
 none151:
@@ -5055,7 +5055,7 @@ none169:
 
 small129:
 	VMULPS.BCST  word_71800000<>+0(SB), Z10, Z10
-	VBROADCASTSS word_4c0fc000<>+0(SB), Z11
+	VMOVSS       word_4c0fc000<>+0(SB), X11
 	VDIVSS       X10, X11, X11
 	VBROADCASTSS X11, Z11
 	CMPQ         BX, $0x40
@@ -5222,8 +5222,8 @@ compared176:
 	BZHIQ     BX, SI, SI
 	KMOVQ     SI, K1
 	VMOVDQU8  Z19, K1, (DX)
-	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
+	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
 none174:
@@ -6460,7 +6460,7 @@ divided202:
 	VMOVD        X11, DI
 	CMPL         DI, $0x0d800000
 	JB           small206
-	VBROADCASTSS word_4c0fc000<>+0(SB), Z12
+	VMOVSS       word_4c0fc000<>+0(SB), X12
 	VDIVSS       X11, X12, X12
 	VBROADCASTSS X12, Z12
 	CMPQ         BX, $0x40
@@ -6623,8 +6623,8 @@ compared214:
 	BZHIQ     BX, SI, SI
 	KMOVQ     SI, K1
 	VMOVDQU8  Z0, K1, (DX)
-	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
+	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
 none212:
@@ -6695,7 +6695,7 @@ divided217:
 	VMOVD        X10, DI
 	CMPL         DI, $0x0d800000
 	JB           small221
-	VBROADCASTSS word_4c0fc000<>+0(SB), Z11
+	VMOVSS       word_4c0fc000<>+0(SB), X11
 	VDIVSS       X10, X11, X11
 	VBROADCASTSS X11, Z11
 	CMPQ         BX, $0x40
@@ -6854,8 +6854,8 @@ compared229:
 	BZHIQ     BX, SI, SI
 	KMOVQ     SI, K1
 	VMOVDQU8  Z19, K1, (DX)
-	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
+	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
 none227:
@@ -7333,7 +7333,7 @@ none238:
 
 small206:
 	VMULPS.BCST  word_71800000<>+0(SB), Z11, Z11
-	VBROADCASTSS word_4c0fc000<>+0(SB), Z12
+	VMOVSS       word_4c0fc000<>+0(SB), X12
 	VDIVSS       X11, X12, X12
 	VBROADCASTSS X12, Z12
 	CMPQ         BX, $0x40
@@ -7504,8 +7504,8 @@ compared245:
 	BZHIQ     BX, SI, SI
 	KMOVQ     SI, K1
 	VMOVDQU8  Z0, K1, (DX)
-	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
+	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
 none243:
@@ -7765,7 +7765,7 @@ none261:
 
 small221:
 	VMULPS.BCST  word_71800000<>+0(SB), Z10, Z10
-	VBROADCASTSS word_4c0fc000<>+0(SB), Z11
+	VMOVSS       word_4c0fc000<>+0(SB), X11
 	VDIVSS       X10, X11, X11
 	VBROADCASTSS X11, Z11
 	CMPQ         BX, $0x40
@@ -7932,8 +7932,8 @@ compared268:
 	BZHIQ     BX, SI, SI
 	KMOVQ     SI, K1
 	VMOVDQU8  Z19, K1, (DX)
-	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
+	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
 none266:
@@ -9064,7 +9064,7 @@ divided294:
 	VMOVD        X8, DI
 	CMPL         DI, $0x0d800000
 	JB           small298
-	VBROADCASTSS word_4c0fc000<>+0(SB), Z13
+	VMOVSS       word_4c0fc000<>+0(SB), X13
 	VDIVSS       X8, X13, X13
 	VBROADCASTSS X13, Z13
 	CMPQ         BX, $0x40
@@ -9227,8 +9227,8 @@ compared306:
 	BZHIQ     BX, SI, SI
 	KMOVQ     SI, K1
 	VMOVDQU8  Z0, K1, (DX)
-	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
+	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
 none304:
@@ -9299,7 +9299,7 @@ divided309:
 	VMOVD        X10, DI
 	CMPL         DI, $0x0d800000
 	JB           small313
-	VBROADCASTSS word_4c0fc000<>+0(SB), Z11
+	VMOVSS       word_4c0fc000<>+0(SB), X11
 	VDIVSS       X10, X11, X11
 	VBROADCASTSS X11, Z11
 	CMPQ         BX, $0x40
@@ -9458,8 +9458,8 @@ compared321:
 	BZHIQ     BX, SI, SI
 	KMOVQ     SI, K1
 	VMOVDQU8  Z19, K1, (DX)
-	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
+	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
 none319:
@@ -9885,7 +9885,7 @@ none330:
 
 small298:
 	VMULPS.BCST  word_71800000<>+0(SB), Z8, Z8
-	VBROADCASTSS word_4c0fc000<>+0(SB), Z13
+	VMOVSS       word_4c0fc000<>+0(SB), X13
 	VDIVSS       X8, X13, X13
 	VBROADCASTSS X13, Z13
 	CMPQ         BX, $0x40
@@ -10056,8 +10056,8 @@ compared337:
 	BZHIQ     BX, SI, SI
 	KMOVQ     SI, K1
 	VMOVDQU8  Z0, K1, (DX)
-	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
+	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
 none335:
@@ -10317,7 +10317,7 @@ none353:
 
 small313:
 	VMULPS.BCST  word_71800000<>+0(SB), Z10, Z10
-	VBROADCASTSS word_4c0fc000<>+0(SB), Z11
+	VMOVSS       word_4c0fc000<>+0(SB), X11
 	VDIVSS       X10, X11, X11
 	VBROADCASTSS X11, Z11
 	CMPQ         BX, $0x40
@@ -10484,8 +10484,8 @@ compared360:
 	BZHIQ     BX, SI, SI
 	KMOVQ     SI, K1
 	VMOVDQU8  Z19, K1, (DX)
-	LEAQ      (CX)(BX*4), CX
 	ADDQ      BX, DX
+	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
 none358:

@@ -11,6 +11,18 @@ package amd64
 //go:noescape
 func FactorRowsAVX2(means []float32, g []float32, cols int, scale float32)
 
+// FactorSumsAVX2 sets each of the sums to that of the squares of 4096 elements of g times
+// scale, the last of what is left, in the order of the sums of squares. Sixteen chunks take
+// about 20 µs.
+//
+//	for i, v := range g {
+//		x[i] = v * scale
+//	}
+//	reference.ChunkSums(sums, reference.Floats{F32: x})
+//
+//go:noescape
+func FactorSumsAVX2(sums []float64, g []float32, scale float32)
+
 // ColumnSquaresAVX2 adds to totals the sums of the squares of the first columns of g times
 // scale; g has rows of stride elements. Sums of 64 rows are added one after another. A call of
 // 200,000 elements takes about 100 µs.
@@ -35,6 +47,18 @@ func ColumnSquaresAVX2(totals []float64, g []float32, rows int, stride int, scal
 //
 //go:noescape
 func FactorRowsBF16AVX2(means []float32, g []uint16, cols int, scale float32)
+
+// FactorSumsBF16AVX2 sets each of the sums to that of the squares of 4096 elements of g times
+// scale, the last of what is left, in the order of the sums of squares. Sixteen chunks take
+// about 20 µs.
+//
+//	for i, v := range g {
+//		x[i] = bf16.BF16(v).Float32() * scale
+//	}
+//	reference.ChunkSums(sums, reference.Floats{F32: x})
+//
+//go:noescape
+func FactorSumsBF16AVX2(sums []float64, g []uint16, scale float32)
 
 // ColumnSquaresBF16AVX2 adds to totals the sums of the squares of the first columns of g times
 // scale; g has rows of stride elements. Sums of 64 rows are added one after another. A call of

@@ -107,6 +107,165 @@ done2:
 	VZEROUPPER
 	RET
 
+// func FactorSumsAVX2(sums []float64, g []float32, scale float32)
+// Requires: AVX, AVX2, CMOV, FMA3
+TEXT ·FactorSumsAVX2(SB), $64-52
+	MOVQ         g_base+24(FP), AX
+	VBROADCASTSS scale+48(FP), Y4
+	MOVQ         sums_base+0(FP), CX
+	MOVQ         sums_len+8(FP), DX
+	MOVQ         g_len+32(FP), BX
+
+pair10:
+	CMPQ   BX, $0x00002000
+	JB     single11
+	MOVL   $0x00001000, SI
+	VXORPD Y0, Y0, Y0
+	VXORPD Y1, Y1, Y1
+	VXORPD Y2, Y2, Y2
+	VXORPD Y3, Y3, Y3
+	VXORPD Y5, Y5, Y5
+	VXORPD Y6, Y6, Y6
+	VXORPD Y7, Y7, Y7
+	VXORPD Y8, Y8, Y8
+	CMPQ   SI, $0x10
+	JB     done13
+
+loop12:
+	VMULPS      (AX), X4, X9
+	VCVTPS2PD   X9, Y9
+	VFMADD231PD Y9, Y9, Y0
+	VMULPS      16(AX), X4, X9
+	VCVTPS2PD   X9, Y9
+	VFMADD231PD Y9, Y9, Y1
+	VMULPS      32(AX), X4, X9
+	VCVTPS2PD   X9, Y9
+	VFMADD231PD Y9, Y9, Y2
+	VMULPS      48(AX), X4, X9
+	VCVTPS2PD   X9, Y9
+	VFMADD231PD Y9, Y9, Y3
+	VMULPS      16384(AX), X4, X9
+	VCVTPS2PD   X9, Y9
+	VFMADD231PD Y9, Y9, Y5
+	VMULPS      16400(AX), X4, X9
+	VCVTPS2PD   X9, Y9
+	VFMADD231PD Y9, Y9, Y6
+	VMULPS      16416(AX), X4, X9
+	VCVTPS2PD   X9, Y9
+	VFMADD231PD Y9, Y9, Y7
+	VMULPS      16432(AX), X4, X9
+	VCVTPS2PD   X9, Y9
+	VFMADD231PD Y9, Y9, Y8
+	ADDQ        $0x00000040, AX
+	SUBQ        $0x10, SI
+	CMPQ        SI, $0x10
+	JAE         loop12
+
+done13:
+	VADDPD       Y2, Y0, Y0
+	VADDPD       Y3, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPD       X1, X0, X1
+	VUNPCKHPD    X1, X1, X0
+	VADDSD       X0, X1, X1
+	VMOVSD       X1, (CX)
+	VADDPD       Y7, Y5, Y5
+	VADDPD       Y8, Y6, Y6
+	VADDPD       Y6, Y5, Y5
+	VEXTRACTF128 $0x01, Y5, X0
+	VADDPD       X0, X5, X0
+	VUNPCKHPD    X0, X0, X1
+	VADDSD       X1, X0, X0
+	VMOVSD       X0, 8(CX)
+	ADDQ         $0x00004000, AX
+	ADDQ         $0x00000010, CX
+	SUBQ         $0x02, DX
+	SUBQ         $0x00002000, BX
+	JMP          pair10
+
+single11:
+	CMPQ DX, $0x01
+	JB   done15
+
+loop14:
+	MOVL    $0x00001000, SI
+	CMPQ    BX, SI
+	CMOVQCS BX, SI
+	SUBQ    SI, BX
+	VXORPD  Y0, Y0, Y0
+	VXORPD  Y1, Y1, Y1
+	VXORPD  Y2, Y2, Y2
+	VXORPD  Y3, Y3, Y3
+	CMPQ    SI, $0x10
+	JB      done17
+
+loop16:
+	VMULPS      (AX), X4, X5
+	VCVTPS2PD   X5, Y5
+	VFMADD231PD Y5, Y5, Y0
+	VMULPS      16(AX), X4, X5
+	VCVTPS2PD   X5, Y5
+	VFMADD231PD Y5, Y5, Y1
+	VMULPS      32(AX), X4, X5
+	VCVTPS2PD   X5, Y5
+	VFMADD231PD Y5, Y5, Y2
+	VMULPS      48(AX), X4, X5
+	VCVTPS2PD   X5, Y5
+	VFMADD231PD Y5, Y5, Y3
+	ADDQ        $0x00000040, AX
+	SUBQ        $0x10, SI
+	CMPQ        SI, $0x10
+	JAE         loop16
+
+done17:
+	TESTQ   SI, SI
+	JZ      whole18
+	VPXOR   Y5, Y5, Y5
+	VMOVDQU Y5, (SP)
+	VMOVDQU Y5, 32(SP)
+	XORL    DI, DI
+	CMPQ    SI, $0x01
+	JB      done20
+
+loop19:
+	VMOVSS (AX), X5
+	VMULSS X4, X5, X5
+	VMOVSS X5, (SP)(DI*4)
+	ADDQ   $0x00000004, AX
+	INCQ   DI
+	SUBQ   $0x01, SI
+	CMPQ   SI, $0x01
+	JAE    loop19
+
+done20:
+	VCVTPS2PD   (SP), Y5
+	VFMADD231PD Y5, Y5, Y0
+	VCVTPS2PD   16(SP), Y5
+	VFMADD231PD Y5, Y5, Y1
+	VCVTPS2PD   32(SP), Y5
+	VFMADD231PD Y5, Y5, Y2
+	VCVTPS2PD   48(SP), Y5
+	VFMADD231PD Y5, Y5, Y3
+
+whole18:
+	VADDPD       Y2, Y0, Y0
+	VADDPD       Y3, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPD       X1, X0, X1
+	VUNPCKHPD    X1, X1, X0
+	VADDSD       X0, X1, X1
+	VMOVSD       X1, (CX)
+	ADDQ         $0x00000008, CX
+	SUBQ         $0x01, DX
+	CMPQ         DX, $0x01
+	JAE          loop14
+
+done15:
+	VZEROUPPER
+	RET
+
 // func ColumnSquaresAVX2(totals []float64, g []float32, rows int, stride int, scale float32)
 // Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·ColumnSquaresAVX2(SB), $0-68
@@ -118,18 +277,18 @@ TEXT ·ColumnSquaresAVX2(SB), $0-68
 	SHLQ         $0x02, BX
 	MOVQ         totals_len+8(FP), SI
 	CMPQ         SI, $0x20
-	JB           done11
+	JB           done22
 
-loop10:
+loop21:
 	MOVQ CX, DI
 	MOVQ BX, R8
 	SHLQ $0x03, R8
 	ADDQ DI, R8
 	MOVQ DX, R9
 	CMPQ R9, $0x01
-	JB   done13
+	JB   done24
 
-loop12:
+loop23:
 	VXORPD  Y1, Y1, Y1
 	VXORPD  Y2, Y2, Y2
 	VXORPD  Y3, Y3, Y3
@@ -144,9 +303,9 @@ loop12:
 	SUBQ    R10, R9
 	INCQ    R9
 	CMPQ    R10, $0x01
-	JB      done15
+	JB      done26
 
-loop14:
+loop25:
 	PREFETCHT0  (R8)
 	PREFETCHT0  64(R8)
 	VMULPS      (DI), X0, X9
@@ -177,9 +336,9 @@ loop14:
 	ADDQ        BX, R8
 	SUBQ        $0x01, R10
 	CMPQ        R10, $0x01
-	JAE         loop14
+	JAE         loop25
 
-done15:
+done26:
 	VADDPD  (AX), Y1, Y1
 	VMOVUPD Y1, (AX)
 	VADDPD  32(AX), Y2, Y2
@@ -198,29 +357,29 @@ done15:
 	VMOVUPD Y8, 224(AX)
 	SUBQ    $0x01, R9
 	CMPQ    R9, $0x01
-	JAE     loop12
+	JAE     loop23
 
-done13:
+done24:
 	ADDQ $0x00000100, AX
 	ADDQ $0x00000080, CX
 	SUBQ $0x20, SI
 	CMPQ SI, $0x20
-	JAE  loop10
+	JAE  loop21
 
-done11:
+done22:
 	CMPQ SI, $0x04
-	JB   done17
+	JB   done28
 
-loop16:
+loop27:
 	MOVQ CX, DI
 	MOVQ BX, R8
 	SHLQ $0x03, R8
 	ADDQ DI, R8
 	MOVQ DX, R9
 	CMPQ R9, $0x01
-	JB   done19
+	JB   done30
 
-loop18:
+loop29:
 	VXORPD  Y1, Y1, Y1
 	MOVL    $0x00000040, R10
 	CMPQ    R9, R10
@@ -228,9 +387,9 @@ loop18:
 	SUBQ    R10, R9
 	INCQ    R9
 	CMPQ    R10, $0x01
-	JB      done21
+	JB      done32
 
-loop20:
+loop31:
 	PREFETCHT0  (R8)
 	VMULPS      (DI), X0, X2
 	VCVTPS2PD   X2, Y2
@@ -239,36 +398,36 @@ loop20:
 	ADDQ        BX, R8
 	SUBQ        $0x01, R10
 	CMPQ        R10, $0x01
-	JAE         loop20
+	JAE         loop31
 
-done21:
+done32:
 	VADDPD  (AX), Y1, Y1
 	VMOVUPD Y1, (AX)
 	SUBQ    $0x01, R9
 	CMPQ    R9, $0x01
-	JAE     loop18
+	JAE     loop29
 
-done19:
+done30:
 	ADDQ $0x00000020, AX
 	ADDQ $0x00000010, CX
 	SUBQ $0x04, SI
 	CMPQ SI, $0x04
-	JAE  loop16
+	JAE  loop27
 
-done17:
+done28:
 	CMPQ SI, $0x01
-	JB   done23
+	JB   done34
 
-loop22:
+loop33:
 	MOVQ CX, DI
 	MOVQ BX, R8
 	SHLQ $0x03, R8
 	ADDQ DI, R8
 	MOVQ DX, R9
 	CMPQ R9, $0x01
-	JB   done25
+	JB   done36
 
-loop24:
+loop35:
 	VXORPD  Y1, Y1, Y1
 	MOVL    $0x00000040, R10
 	CMPQ    R9, R10
@@ -276,9 +435,9 @@ loop24:
 	SUBQ    R10, R9
 	INCQ    R9
 	CMPQ    R10, $0x01
-	JB      done27
+	JB      done38
 
-loop26:
+loop37:
 	PREFETCHT0  (R8)
 	VMOVSS      (DI), X2
 	VMULSS      X2, X0, X2
@@ -288,23 +447,23 @@ loop26:
 	ADDQ        BX, R8
 	SUBQ        $0x01, R10
 	CMPQ        R10, $0x01
-	JAE         loop26
+	JAE         loop37
 
-done27:
+done38:
 	VADDSD (AX), X1, X1
 	VMOVSD X1, (AX)
 	SUBQ   $0x01, R9
 	CMPQ   R9, $0x01
-	JAE    loop24
+	JAE    loop35
 
-done25:
+done36:
 	ADDQ $0x00000008, AX
 	ADDQ $0x00000004, CX
 	SUBQ $0x01, SI
 	CMPQ SI, $0x01
-	JAE  loop22
+	JAE  loop33
 
-done23:
+done34:
 	VZEROUPPER
 	RET
 
@@ -318,15 +477,15 @@ TEXT ·FactorRowsBF16AVX2(SB), $64-60
 	MOVQ         cols+48(FP), BX
 	VCVTSI2SDQ   BX, X5, X5
 	CMPQ         DX, $0x01
-	JB           done29
+	JB           done40
 
-loop28:
+loop39:
 	MOVQ   BX, SI
 	VXORPD X6, X6, X6
 	CMPQ   SI, $0x01
-	JB     done31
+	JB     done42
 
-loop30:
+loop41:
 	MOVL    $0x00001000, DI
 	CMPQ    SI, DI
 	CMOVQCS SI, DI
@@ -336,9 +495,9 @@ loop30:
 	VXORPD  Y2, Y2, Y2
 	VXORPD  Y3, Y3, Y3
 	CMPQ    DI, $0x10
-	JB      done33
+	JB      done44
 
-loop32:
+loop43:
 	VPMOVZXWD   (AX), X7
 	VPSLLD      $0x10, X7, X7
 	VMULPS      X4, X7, X7
@@ -362,19 +521,19 @@ loop32:
 	ADDQ        $0x00000020, AX
 	SUBQ        $0x10, DI
 	CMPQ        DI, $0x10
-	JAE         loop32
+	JAE         loop43
 
-done33:
+done44:
 	TESTQ   DI, DI
-	JZ      whole34
+	JZ      whole45
 	VPXOR   Y7, Y7, Y7
 	VMOVDQU Y7, (SP)
 	VMOVDQU Y7, 32(SP)
 	XORL    R8, R8
 	CMPQ    DI, $0x01
-	JB      done36
+	JB      done47
 
-loop35:
+loop46:
 	MOVWLZX (AX), R9
 	VMOVD   R9, X7
 	VPSLLD  $0x10, Y7, Y7
@@ -384,9 +543,9 @@ loop35:
 	INCQ    R8
 	SUBQ    $0x01, DI
 	CMPQ    DI, $0x01
-	JAE     loop35
+	JAE     loop46
 
-done36:
+done47:
 	VCVTPS2PD   (SP), Y7
 	VFMADD231PD Y7, Y7, Y0
 	VCVTPS2PD   16(SP), Y7
@@ -396,7 +555,7 @@ done36:
 	VCVTPS2PD   48(SP), Y7
 	VFMADD231PD Y7, Y7, Y3
 
-whole34:
+whole45:
 	VADDPD       Y2, Y0, Y0
 	VADDPD       Y3, Y1, Y1
 	VADDPD       Y1, Y0, Y0
@@ -408,18 +567,203 @@ whole34:
 	INCQ         SI
 	SUBQ         $0x01, SI
 	CMPQ         SI, $0x01
-	JAE          loop30
+	JAE          loop41
 
-done31:
+done42:
 	VDIVSD    X5, X6, X6
 	VCVTSD2SS X6, X6, X6
 	VMOVSS    X6, (CX)
 	ADDQ      $0x00000004, CX
 	SUBQ      $0x01, DX
 	CMPQ      DX, $0x01
-	JAE       loop28
+	JAE       loop39
 
-done29:
+done40:
+	VZEROUPPER
+	RET
+
+// func FactorSumsBF16AVX2(sums []float64, g []uint16, scale float32)
+// Requires: AVX, AVX2, CMOV, FMA3
+TEXT ·FactorSumsBF16AVX2(SB), $64-52
+	MOVQ         g_base+24(FP), AX
+	VBROADCASTSS scale+48(FP), Y4
+	MOVQ         sums_base+0(FP), CX
+	MOVQ         sums_len+8(FP), DX
+	MOVQ         g_len+32(FP), BX
+
+pair48:
+	CMPQ   BX, $0x00002000
+	JB     single49
+	MOVL   $0x00001000, SI
+	VXORPD Y0, Y0, Y0
+	VXORPD Y1, Y1, Y1
+	VXORPD Y2, Y2, Y2
+	VXORPD Y3, Y3, Y3
+	VXORPD Y5, Y5, Y5
+	VXORPD Y6, Y6, Y6
+	VXORPD Y7, Y7, Y7
+	VXORPD Y8, Y8, Y8
+	CMPQ   SI, $0x10
+	JB     done51
+
+loop50:
+	VPMOVZXWD   (AX), X9
+	VPSLLD      $0x10, X9, X9
+	VMULPS      X4, X9, X9
+	VCVTPS2PD   X9, Y9
+	VFMADD231PD Y9, Y9, Y0
+	VPMOVZXWD   8(AX), X9
+	VPSLLD      $0x10, X9, X9
+	VMULPS      X4, X9, X9
+	VCVTPS2PD   X9, Y9
+	VFMADD231PD Y9, Y9, Y1
+	VPMOVZXWD   16(AX), X9
+	VPSLLD      $0x10, X9, X9
+	VMULPS      X4, X9, X9
+	VCVTPS2PD   X9, Y9
+	VFMADD231PD Y9, Y9, Y2
+	VPMOVZXWD   24(AX), X9
+	VPSLLD      $0x10, X9, X9
+	VMULPS      X4, X9, X9
+	VCVTPS2PD   X9, Y9
+	VFMADD231PD Y9, Y9, Y3
+	VPMOVZXWD   8192(AX), X9
+	VPSLLD      $0x10, X9, X9
+	VMULPS      X4, X9, X9
+	VCVTPS2PD   X9, Y9
+	VFMADD231PD Y9, Y9, Y5
+	VPMOVZXWD   8200(AX), X9
+	VPSLLD      $0x10, X9, X9
+	VMULPS      X4, X9, X9
+	VCVTPS2PD   X9, Y9
+	VFMADD231PD Y9, Y9, Y6
+	VPMOVZXWD   8208(AX), X9
+	VPSLLD      $0x10, X9, X9
+	VMULPS      X4, X9, X9
+	VCVTPS2PD   X9, Y9
+	VFMADD231PD Y9, Y9, Y7
+	VPMOVZXWD   8216(AX), X9
+	VPSLLD      $0x10, X9, X9
+	VMULPS      X4, X9, X9
+	VCVTPS2PD   X9, Y9
+	VFMADD231PD Y9, Y9, Y8
+	ADDQ        $0x00000020, AX
+	SUBQ        $0x10, SI
+	CMPQ        SI, $0x10
+	JAE         loop50
+
+done51:
+	VADDPD       Y2, Y0, Y0
+	VADDPD       Y3, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPD       X1, X0, X1
+	VUNPCKHPD    X1, X1, X0
+	VADDSD       X0, X1, X1
+	VMOVSD       X1, (CX)
+	VADDPD       Y7, Y5, Y5
+	VADDPD       Y8, Y6, Y6
+	VADDPD       Y6, Y5, Y5
+	VEXTRACTF128 $0x01, Y5, X0
+	VADDPD       X0, X5, X0
+	VUNPCKHPD    X0, X0, X1
+	VADDSD       X1, X0, X0
+	VMOVSD       X0, 8(CX)
+	ADDQ         $0x00002000, AX
+	ADDQ         $0x00000010, CX
+	SUBQ         $0x02, DX
+	SUBQ         $0x00002000, BX
+	JMP          pair48
+
+single49:
+	CMPQ DX, $0x01
+	JB   done53
+
+loop52:
+	MOVL    $0x00001000, SI
+	CMPQ    BX, SI
+	CMOVQCS BX, SI
+	SUBQ    SI, BX
+	VXORPD  Y0, Y0, Y0
+	VXORPD  Y1, Y1, Y1
+	VXORPD  Y2, Y2, Y2
+	VXORPD  Y3, Y3, Y3
+	CMPQ    SI, $0x10
+	JB      done55
+
+loop54:
+	VPMOVZXWD   (AX), X5
+	VPSLLD      $0x10, X5, X5
+	VMULPS      X4, X5, X5
+	VCVTPS2PD   X5, Y5
+	VFMADD231PD Y5, Y5, Y0
+	VPMOVZXWD   8(AX), X5
+	VPSLLD      $0x10, X5, X5
+	VMULPS      X4, X5, X5
+	VCVTPS2PD   X5, Y5
+	VFMADD231PD Y5, Y5, Y1
+	VPMOVZXWD   16(AX), X5
+	VPSLLD      $0x10, X5, X5
+	VMULPS      X4, X5, X5
+	VCVTPS2PD   X5, Y5
+	VFMADD231PD Y5, Y5, Y2
+	VPMOVZXWD   24(AX), X5
+	VPSLLD      $0x10, X5, X5
+	VMULPS      X4, X5, X5
+	VCVTPS2PD   X5, Y5
+	VFMADD231PD Y5, Y5, Y3
+	ADDQ        $0x00000020, AX
+	SUBQ        $0x10, SI
+	CMPQ        SI, $0x10
+	JAE         loop54
+
+done55:
+	TESTQ   SI, SI
+	JZ      whole56
+	VPXOR   Y5, Y5, Y5
+	VMOVDQU Y5, (SP)
+	VMOVDQU Y5, 32(SP)
+	XORL    DI, DI
+	CMPQ    SI, $0x01
+	JB      done58
+
+loop57:
+	MOVWLZX (AX), R8
+	VMOVD   R8, X5
+	VPSLLD  $0x10, Y5, Y5
+	VMULSS  X4, X5, X5
+	VMOVSS  X5, (SP)(DI*4)
+	ADDQ    $0x00000002, AX
+	INCQ    DI
+	SUBQ    $0x01, SI
+	CMPQ    SI, $0x01
+	JAE     loop57
+
+done58:
+	VCVTPS2PD   (SP), Y5
+	VFMADD231PD Y5, Y5, Y0
+	VCVTPS2PD   16(SP), Y5
+	VFMADD231PD Y5, Y5, Y1
+	VCVTPS2PD   32(SP), Y5
+	VFMADD231PD Y5, Y5, Y2
+	VCVTPS2PD   48(SP), Y5
+	VFMADD231PD Y5, Y5, Y3
+
+whole56:
+	VADDPD       Y2, Y0, Y0
+	VADDPD       Y3, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPD       X1, X0, X1
+	VUNPCKHPD    X1, X1, X0
+	VADDSD       X0, X1, X1
+	VMOVSD       X1, (CX)
+	ADDQ         $0x00000008, CX
+	SUBQ         $0x01, DX
+	CMPQ         DX, $0x01
+	JAE          loop52
+
+done53:
 	VZEROUPPER
 	RET
 
@@ -434,18 +778,18 @@ TEXT ·ColumnSquaresBF16AVX2(SB), $0-68
 	SHLQ         $0x01, BX
 	MOVQ         totals_len+8(FP), SI
 	CMPQ         SI, $0x20
-	JB           done38
+	JB           done60
 
-loop37:
+loop59:
 	MOVQ CX, DI
 	MOVQ BX, R8
 	SHLQ $0x03, R8
 	ADDQ DI, R8
 	MOVQ DX, R9
 	CMPQ R9, $0x01
-	JB   done40
+	JB   done62
 
-loop39:
+loop61:
 	VXORPD  Y1, Y1, Y1
 	VXORPD  Y2, Y2, Y2
 	VXORPD  Y3, Y3, Y3
@@ -460,9 +804,9 @@ loop39:
 	SUBQ    R10, R9
 	INCQ    R9
 	CMPQ    R10, $0x01
-	JB      done42
+	JB      done64
 
-loop41:
+loop63:
 	PREFETCHT0  (R8)
 	VPMOVZXWD   (DI), X9
 	VPSLLD      $0x10, X9, X9
@@ -508,9 +852,9 @@ loop41:
 	ADDQ        BX, R8
 	SUBQ        $0x01, R10
 	CMPQ        R10, $0x01
-	JAE         loop41
+	JAE         loop63
 
-done42:
+done64:
 	VADDPD  (AX), Y1, Y1
 	VMOVUPD Y1, (AX)
 	VADDPD  32(AX), Y2, Y2
@@ -529,29 +873,29 @@ done42:
 	VMOVUPD Y8, 224(AX)
 	SUBQ    $0x01, R9
 	CMPQ    R9, $0x01
-	JAE     loop39
+	JAE     loop61
 
-done40:
+done62:
 	ADDQ $0x00000100, AX
 	ADDQ $0x00000040, CX
 	SUBQ $0x20, SI
 	CMPQ SI, $0x20
-	JAE  loop37
+	JAE  loop59
 
-done38:
+done60:
 	CMPQ SI, $0x04
-	JB   done44
+	JB   done66
 
-loop43:
+loop65:
 	MOVQ CX, DI
 	MOVQ BX, R8
 	SHLQ $0x03, R8
 	ADDQ DI, R8
 	MOVQ DX, R9
 	CMPQ R9, $0x01
-	JB   done46
+	JB   done68
 
-loop45:
+loop67:
 	VXORPD  Y1, Y1, Y1
 	MOVL    $0x00000040, R10
 	CMPQ    R9, R10
@@ -559,9 +903,9 @@ loop45:
 	SUBQ    R10, R9
 	INCQ    R9
 	CMPQ    R10, $0x01
-	JB      done48
+	JB      done70
 
-loop47:
+loop69:
 	PREFETCHT0  (R8)
 	VPMOVZXWD   (DI), X2
 	VPSLLD      $0x10, X2, X2
@@ -572,36 +916,36 @@ loop47:
 	ADDQ        BX, R8
 	SUBQ        $0x01, R10
 	CMPQ        R10, $0x01
-	JAE         loop47
+	JAE         loop69
 
-done48:
+done70:
 	VADDPD  (AX), Y1, Y1
 	VMOVUPD Y1, (AX)
 	SUBQ    $0x01, R9
 	CMPQ    R9, $0x01
-	JAE     loop45
+	JAE     loop67
 
-done46:
+done68:
 	ADDQ $0x00000020, AX
 	ADDQ $0x00000008, CX
 	SUBQ $0x04, SI
 	CMPQ SI, $0x04
-	JAE  loop43
+	JAE  loop65
 
-done44:
+done66:
 	CMPQ SI, $0x01
-	JB   done50
+	JB   done72
 
-loop49:
+loop71:
 	MOVQ CX, DI
 	MOVQ BX, R8
 	SHLQ $0x03, R8
 	ADDQ DI, R8
 	MOVQ DX, R9
 	CMPQ R9, $0x01
-	JB   done52
+	JB   done74
 
-loop51:
+loop73:
 	VXORPD  Y1, Y1, Y1
 	MOVL    $0x00000040, R10
 	CMPQ    R9, R10
@@ -609,9 +953,9 @@ loop51:
 	SUBQ    R10, R9
 	INCQ    R9
 	CMPQ    R10, $0x01
-	JB      done54
+	JB      done76
 
-loop53:
+loop75:
 	PREFETCHT0  (R8)
 	MOVWLZX     (DI), R11
 	VMOVD       R11, X2
@@ -623,22 +967,22 @@ loop53:
 	ADDQ        BX, R8
 	SUBQ        $0x01, R10
 	CMPQ        R10, $0x01
-	JAE         loop53
+	JAE         loop75
 
-done54:
+done76:
 	VADDSD (AX), X1, X1
 	VMOVSD X1, (AX)
 	SUBQ   $0x01, R9
 	CMPQ   R9, $0x01
-	JAE    loop51
+	JAE    loop73
 
-done52:
+done74:
 	ADDQ $0x00000008, AX
 	ADDQ $0x00000002, CX
 	SUBQ $0x01, SI
 	CMPQ SI, $0x01
-	JAE  loop49
+	JAE  loop71
 
-done50:
+done72:
 	VZEROUPPER
 	RET

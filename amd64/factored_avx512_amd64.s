@@ -88,6 +88,128 @@ done2:
 	VZEROUPPER
 	RET
 
+// func FactorSumsAVX512(sums []float64, g []float32, scale float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV
+TEXT ·FactorSumsAVX512(SB), $0-52
+	MOVQ         g_base+24(FP), AX
+	VBROADCASTSS scale+48(FP), Z2
+	MOVQ         sums_base+0(FP), CX
+	MOVQ         sums_len+8(FP), DX
+	MOVQ         g_len+32(FP), BX
+
+pair8:
+	CMPQ   BX, $0x00002000
+	JB     single9
+	MOVL   $0x00001000, SI
+	VPXORQ Z0, Z0, Z0
+	VPXORQ Z1, Z1, Z1
+	VPXORQ Z3, Z3, Z3
+	VPXORQ Z4, Z4, Z4
+	CMPQ   SI, $0x10
+	JB     done11
+
+loop10:
+	VMULPS      (AX), Y2, Y5
+	VCVTPS2PD   Y5, Z5
+	VMULPS      32(AX), Y2, Y6
+	VCVTPS2PD   Y6, Z6
+	VFMADD231PD Z5, Z5, Z0
+	VFMADD231PD Z6, Z6, Z1
+	VMULPS      16384(AX), Y2, Y5
+	VCVTPS2PD   Y5, Z5
+	VMULPS      16416(AX), Y2, Y6
+	VCVTPS2PD   Y6, Z6
+	VFMADD231PD Z5, Z5, Z3
+	VFMADD231PD Z6, Z6, Z4
+	ADDQ        $0x00000040, AX
+	SUBQ        $0x10, SI
+	CMPQ        SI, $0x10
+	JAE         loop10
+
+done11:
+	VADDPD        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y5
+	VADDPD        Y5, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X5
+	VADDPD        X5, X0, X0
+	VUNPCKHPD     X0, X0, X5
+	VADDSD        X5, X0, X0
+	VMOVSD        X0, (CX)
+	VADDPD        Z4, Z3, Z3
+	VEXTRACTF64X4 $0x01, Z3, Y5
+	VADDPD        Y5, Y3, Y3
+	VEXTRACTF64X2 $0x01, Y3, X5
+	VADDPD        X5, X3, X3
+	VUNPCKHPD     X3, X3, X5
+	VADDSD        X5, X3, X3
+	VMOVSD        X3, 8(CX)
+	ADDQ          $0x00004000, AX
+	ADDQ          $0x00000010, CX
+	SUBQ          $0x02, DX
+	SUBQ          $0x00002000, BX
+	JMP           pair8
+
+single9:
+	CMPQ DX, $0x01
+	JB   done13
+
+loop12:
+	MOVL    $0x00001000, SI
+	CMPQ    BX, SI
+	CMOVQCS BX, SI
+	SUBQ    SI, BX
+	VPXORQ  Z0, Z0, Z0
+	VPXORQ  Z1, Z1, Z1
+	CMPQ    SI, $0x10
+	JB      done15
+
+loop14:
+	VMULPS      (AX), Y2, Y3
+	VCVTPS2PD   Y3, Z3
+	VMULPS      32(AX), Y2, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z3, Z3, Z0
+	VFMADD231PD Z4, Z4, Z1
+	ADDQ        $0x00000040, AX
+	SUBQ        $0x10, SI
+	CMPQ        SI, $0x10
+	JAE         loop14
+
+done15:
+	TESTQ       SI, SI
+	JZ          whole16
+	MOVQ        $-1, DI
+	BZHIQ       SI, DI, DI
+	KMOVW       DI, K1
+	VMOVUPS.Z   (AX), K1, Y3
+	VMULPS.Z    Y3, Y2, K1, Y3
+	VCVTPS2PD   Y3, Z3
+	KSHIFTRW    $0x08, K1, K1
+	VMOVUPS.Z   32(AX), K1, Y4
+	VMULPS.Z    Y4, Y2, K1, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z3, Z3, Z0
+	VFMADD231PD Z4, Z4, Z1
+	LEAQ        (AX)(SI*4), AX
+
+whole16:
+	VADDPD        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y3
+	VADDPD        Y3, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X3
+	VADDPD        X3, X0, X0
+	VUNPCKHPD     X0, X0, X3
+	VADDSD        X3, X0, X0
+	VMOVSD        X0, (CX)
+	ADDQ          $0x00000008, CX
+	SUBQ          $0x01, DX
+	CMPQ          DX, $0x01
+	JAE           loop12
+
+done13:
+	VZEROUPPER
+	RET
+
 // func ColumnSquaresAVX512(totals []float64, g []float32, rows int, stride int, scale float32)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
 TEXT ·ColumnSquaresAVX512(SB), $0-68
@@ -99,18 +221,18 @@ TEXT ·ColumnSquaresAVX512(SB), $0-68
 	SHLQ         $0x02, BX
 	MOVQ         totals_len+8(FP), SI
 	CMPQ         SI, $0x40
-	JB           done9
+	JB           done18
 
-loop8:
+loop17:
 	MOVQ CX, DI
 	MOVQ BX, R8
 	SHLQ $0x03, R8
 	ADDQ DI, R8
 	MOVQ DX, R9
 	CMPQ R9, $0x01
-	JB   done11
+	JB   done20
 
-loop10:
+loop19:
 	VPXORQ  Z1, Z1, Z1
 	VPXORQ  Z2, Z2, Z2
 	VPXORQ  Z3, Z3, Z3
@@ -125,9 +247,9 @@ loop10:
 	SUBQ    R10, R9
 	INCQ    R9
 	CMPQ    R10, $0x01
-	JB      done13
+	JB      done22
 
-loop12:
+loop21:
 	PREFETCHT0    (R8)
 	PREFETCHT0    64(R8)
 	PREFETCHT0    128(R8)
@@ -164,9 +286,9 @@ loop12:
 	ADDQ          BX, R8
 	SUBQ          $0x01, R10
 	CMPQ          R10, $0x01
-	JAE           loop12
+	JAE           loop21
 
-done13:
+done22:
 	VADDPD  (AX), Z1, Z1
 	VMOVUPD Z1, (AX)
 	VADDPD  64(AX), Z2, Z2
@@ -185,29 +307,29 @@ done13:
 	VMOVUPD Z8, 448(AX)
 	SUBQ    $0x01, R9
 	CMPQ    R9, $0x01
-	JAE     loop10
+	JAE     loop19
 
-done11:
+done20:
 	ADDQ $0x00000200, AX
 	ADDQ $0x00000100, CX
 	SUBQ $0x40, SI
 	CMPQ SI, $0x40
-	JAE  loop8
+	JAE  loop17
 
-done9:
+done18:
 	CMPQ SI, $0x10
-	JB   done15
+	JB   done24
 
-loop14:
+loop23:
 	MOVQ CX, DI
 	MOVQ BX, R8
 	SHLQ $0x03, R8
 	ADDQ DI, R8
 	MOVQ DX, R9
 	CMPQ R9, $0x01
-	JB   done17
+	JB   done26
 
-loop16:
+loop25:
 	VPXORQ  Z11, Z11, Z11
 	VPXORQ  Z12, Z12, Z12
 	MOVL    $0x00000040, R10
@@ -216,9 +338,9 @@ loop16:
 	SUBQ    R10, R9
 	INCQ    R9
 	CMPQ    R10, $0x01
-	JB      done19
+	JB      done28
 
-loop18:
+loop27:
 	PREFETCHT0    (R8)
 	VMOVUPS       (DI), Z1
 	VMULPS        Z0, Z1, Z1
@@ -231,27 +353,27 @@ loop18:
 	ADDQ          BX, R8
 	SUBQ          $0x01, R10
 	CMPQ          R10, $0x01
-	JAE           loop18
+	JAE           loop27
 
-done19:
+done28:
 	VADDPD  (AX), Z11, Z11
 	VMOVUPD Z11, (AX)
 	VADDPD  64(AX), Z12, Z12
 	VMOVUPD Z12, 64(AX)
 	SUBQ    $0x01, R9
 	CMPQ    R9, $0x01
-	JAE     loop16
+	JAE     loop25
 
-done17:
+done26:
 	ADDQ $0x00000080, AX
 	ADDQ $0x00000040, CX
 	SUBQ $0x10, SI
 	CMPQ SI, $0x10
-	JAE  loop14
+	JAE  loop23
 
-done15:
+done24:
 	TESTQ    SI, SI
-	JZ       done20
+	JZ       done29
 	MOVQ     $-1, DI
 	BZHIQ    SI, DI, DI
 	KMOVW    DI, K1
@@ -260,9 +382,9 @@ done15:
 	SHLQ     $0x03, SI
 	ADDQ     CX, SI
 	CMPQ     DX, $0x01
-	JB       done22
+	JB       done31
 
-loop21:
+loop30:
 	VPXORQ  Z13, Z13, Z13
 	VPXORQ  Z14, Z14, Z14
 	MOVL    $0x00000040, DI
@@ -271,9 +393,9 @@ loop21:
 	SUBQ    DI, DX
 	INCQ    DX
 	CMPQ    DI, $0x01
-	JB      done24
+	JB      done33
 
-loop23:
+loop32:
 	PREFETCHT0    (SI)
 	VMOVUPS.Z     (CX), K1, Z1
 	VMULPS        Z0, Z1, Z1
@@ -286,9 +408,9 @@ loop23:
 	ADDQ          BX, SI
 	SUBQ          $0x01, DI
 	CMPQ          DI, $0x01
-	JAE           loop23
+	JAE           loop32
 
-done24:
+done33:
 	VMOVUPD.Z (AX), K1, Z1
 	VADDPD    Z1, Z13, Z13
 	VMOVUPD   Z13, K1, (AX)
@@ -297,10 +419,10 @@ done24:
 	VMOVUPD   Z14, K2, 64(AX)
 	SUBQ      $0x01, DX
 	CMPQ      DX, $0x01
-	JAE       loop21
+	JAE       loop30
 
-done22:
-done20:
+done31:
+done29:
 	VZEROUPPER
 	RET
 
@@ -315,15 +437,15 @@ TEXT ·FactorRowsBF16AVX512(SB), $0-60
 	MOVQ         cols+48(FP), BX
 	VCVTSI2SDQ   BX, X4, X4
 	CMPQ         DX, $0x01
-	JB           done26
+	JB           done35
 
-loop25:
+loop34:
 	MOVQ   BX, SI
 	VXORPD X5, X5, X5
 	CMPQ   SI, $0x01
-	JB     done28
+	JB     done37
 
-loop27:
+loop36:
 	MOVL    $0x00001000, DI
 	CMPQ    SI, DI
 	CMOVQCS SI, DI
@@ -331,9 +453,9 @@ loop27:
 	VPXORQ  Z0, Z0, Z0
 	VPXORQ  Z1, Z1, Z1
 	CMPQ    DI, $0x10
-	JB      done30
+	JB      done39
 
-loop29:
+loop38:
 	VPSLLD      $0x10, (AX), Y6
 	VPANDD      (AX), Y2, Y7
 	VMULPS      Y3, Y6, Y6
@@ -345,11 +467,11 @@ loop29:
 	ADDQ        $0x00000020, AX
 	SUBQ        $0x10, DI
 	CMPQ        DI, $0x10
-	JAE         loop29
+	JAE         loop38
 
-done30:
+done39:
 	TESTQ       DI, DI
-	JZ          whole31
+	JZ          whole40
 	MOVQ        $-1, R8
 	BZHIQ       DI, R8, R8
 	KMOVW       R8, K1
@@ -374,7 +496,7 @@ done30:
 	VFMADD231PD Z7, Z7, Z1
 	LEAQ        (AX)(DI*2), AX
 
-whole31:
+whole40:
 	VEXTRACTF64X4 $0x01, Z0, Y6
 	VADDPD        Y6, Y0, Y0
 	VEXTRACTF64X2 $0x01, Y0, X6
@@ -392,23 +514,180 @@ whole31:
 	INCQ          SI
 	SUBQ          $0x01, SI
 	CMPQ          SI, $0x01
-	JAE           loop27
+	JAE           loop36
 
-done28:
+done37:
 	VDIVSD    X4, X5, X5
 	VCVTSD2SS X5, X5, X5
 	VMOVSS    X5, (CX)
 	ADDQ      $0x00000004, CX
 	SUBQ      $0x01, DX
 	CMPQ      DX, $0x01
-	JAE       loop25
+	JAE       loop34
 
-done26:
+done35:
 	VZEROUPPER
 	RET
 
 DATA word_ffff0000<>+0(SB)/4, $0xffff0000
 GLOBL word_ffff0000<>(SB), RODATA|NOPTR, $4
+
+// func FactorSumsBF16AVX512(sums []float64, g []uint16, scale float32)
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV
+TEXT ·FactorSumsBF16AVX512(SB), $0-52
+	MOVQ         g_base+24(FP), AX
+	VPBROADCASTD word_ffff0000<>+0(SB), Z2
+	VBROADCASTSS scale+48(FP), Z3
+	MOVQ         sums_base+0(FP), CX
+	MOVQ         sums_len+8(FP), DX
+	MOVQ         g_len+32(FP), BX
+
+pair41:
+	CMPQ   BX, $0x00002000
+	JB     single42
+	MOVL   $0x00001000, SI
+	VPXORQ Z0, Z0, Z0
+	VPXORQ Z1, Z1, Z1
+	VPXORQ Z4, Z4, Z4
+	VPXORQ Z5, Z5, Z5
+	CMPQ   SI, $0x10
+	JB     done44
+
+loop43:
+	VPSLLD      $0x10, (AX), Y6
+	VPANDD      (AX), Y2, Y7
+	VMULPS      Y3, Y6, Y6
+	VCVTPS2PD   Y6, Z6
+	VMULPS      Y3, Y7, Y7
+	VCVTPS2PD   Y7, Z7
+	VFMADD231PD Z6, Z6, Z0
+	VFMADD231PD Z7, Z7, Z1
+	VPSLLD      $0x10, 8192(AX), Y6
+	VPANDD      8192(AX), Y2, Y7
+	VMULPS      Y3, Y6, Y6
+	VCVTPS2PD   Y6, Z6
+	VMULPS      Y3, Y7, Y7
+	VCVTPS2PD   Y7, Z7
+	VFMADD231PD Z6, Z6, Z4
+	VFMADD231PD Z7, Z7, Z5
+	ADDQ        $0x00000020, AX
+	SUBQ        $0x10, SI
+	CMPQ        SI, $0x10
+	JAE         loop43
+
+done44:
+	VEXTRACTF64X4 $0x01, Z0, Y6
+	VADDPD        Y6, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X6
+	VADDPD        X6, X0, X0
+	VUNPCKHPD     X0, X0, X6
+	VADDSD        X6, X0, X0
+	VEXTRACTF64X4 $0x01, Z1, Y6
+	VADDPD        Y6, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X6
+	VADDPD        X6, X1, X1
+	VUNPCKHPD     X1, X1, X6
+	VADDSD        X6, X1, X1
+	VADDSD        X1, X0, X0
+	VMOVSD        X0, (CX)
+	VEXTRACTF64X4 $0x01, Z4, Y6
+	VADDPD        Y6, Y4, Y4
+	VEXTRACTF64X2 $0x01, Y4, X6
+	VADDPD        X6, X4, X4
+	VUNPCKHPD     X4, X4, X6
+	VADDSD        X6, X4, X4
+	VEXTRACTF64X4 $0x01, Z5, Y6
+	VADDPD        Y6, Y5, Y5
+	VEXTRACTF64X2 $0x01, Y5, X6
+	VADDPD        X6, X5, X5
+	VUNPCKHPD     X5, X5, X6
+	VADDSD        X6, X5, X5
+	VADDSD        X5, X4, X4
+	VMOVSD        X4, 8(CX)
+	ADDQ          $0x00002000, AX
+	ADDQ          $0x00000010, CX
+	SUBQ          $0x02, DX
+	SUBQ          $0x00002000, BX
+	JMP           pair41
+
+single42:
+	CMPQ DX, $0x01
+	JB   done46
+
+loop45:
+	MOVL    $0x00001000, SI
+	CMPQ    BX, SI
+	CMOVQCS BX, SI
+	SUBQ    SI, BX
+	VPXORQ  Z0, Z0, Z0
+	VPXORQ  Z1, Z1, Z1
+	CMPQ    SI, $0x10
+	JB      done48
+
+loop47:
+	VPSLLD      $0x10, (AX), Y4
+	VPANDD      (AX), Y2, Y5
+	VMULPS      Y3, Y4, Y4
+	VCVTPS2PD   Y4, Z4
+	VMULPS      Y3, Y5, Y5
+	VCVTPS2PD   Y5, Z5
+	VFMADD231PD Z4, Z4, Z0
+	VFMADD231PD Z5, Z5, Z1
+	ADDQ        $0x00000020, AX
+	SUBQ        $0x10, SI
+	CMPQ        SI, $0x10
+	JAE         loop47
+
+done48:
+	TESTQ       SI, SI
+	JZ          whole49
+	MOVQ        $-1, DI
+	BZHIQ       SI, DI, DI
+	KMOVW       DI, K1
+	VMOVDQU16.Z (AX), K1, Y5
+	VPSLLD      $0x10, Z5, Z4
+	VPANDD      Z5, Z2, Z5
+	LEAQ        1(SI), DI
+	SHRQ        $0x01, DI
+	MOVL        $0x0000ffff, R8
+	BZHIL       DI, R8, R8
+	KMOVW       R8, K1
+	VMULPS.Z    Y3, Y4, K1, Y4
+	VCVTPS2PD   Y4, Z4
+	LEAQ        (SI), DI
+	SHRQ        $0x01, DI
+	MOVL        $0x0000ffff, R8
+	BZHIL       DI, R8, R8
+	KMOVW       R8, K1
+	VMULPS.Z    Y3, Y5, K1, Y5
+	VCVTPS2PD   Y5, Z5
+	VFMADD231PD Z4, Z4, Z0
+	VFMADD231PD Z5, Z5, Z1
+	LEAQ        (AX)(SI*2), AX
+
+whole49:
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPD        Y4, Y0, Y0
+	VEXTRACTF64X2 $0x01, Y0, X4
+	VADDPD        X4, X0, X0
+	VUNPCKHPD     X0, X0, X4
+	VADDSD        X4, X0, X0
+	VEXTRACTF64X4 $0x01, Z1, Y4
+	VADDPD        Y4, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X4
+	VADDPD        X4, X1, X1
+	VUNPCKHPD     X1, X1, X4
+	VADDSD        X4, X1, X1
+	VADDSD        X1, X0, X0
+	VMOVSD        X0, (CX)
+	ADDQ          $0x00000008, CX
+	SUBQ          $0x01, DX
+	CMPQ          DX, $0x01
+	JAE           loop45
+
+done46:
+	VZEROUPPER
+	RET
 
 // func ColumnSquaresBF16AVX512(totals []float64, g []uint16, rows int, stride int, scale float32)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
@@ -421,18 +700,18 @@ TEXT ·ColumnSquaresBF16AVX512(SB), $0-68
 	SHLQ         $0x01, BX
 	MOVQ         totals_len+8(FP), SI
 	CMPQ         SI, $0x40
-	JB           done33
+	JB           done51
 
-loop32:
+loop50:
 	MOVQ CX, DI
 	MOVQ BX, R8
 	SHLQ $0x03, R8
 	ADDQ DI, R8
 	MOVQ DX, R9
 	CMPQ R9, $0x01
-	JB   done35
+	JB   done53
 
-loop34:
+loop52:
 	VPXORQ  Z1, Z1, Z1
 	VPXORQ  Z2, Z2, Z2
 	VPXORQ  Z3, Z3, Z3
@@ -447,9 +726,9 @@ loop34:
 	SUBQ    R10, R9
 	INCQ    R9
 	CMPQ    R10, $0x01
-	JB      done37
+	JB      done55
 
-loop36:
+loop54:
 	PREFETCHT0    (R8)
 	PREFETCHT0    64(R8)
 	VPMOVZXWD     (DI), Z9
@@ -488,9 +767,9 @@ loop36:
 	ADDQ          BX, R8
 	SUBQ          $0x01, R10
 	CMPQ          R10, $0x01
-	JAE           loop36
+	JAE           loop54
 
-done37:
+done55:
 	VADDPD  (AX), Z1, Z1
 	VMOVUPD Z1, (AX)
 	VADDPD  64(AX), Z2, Z2
@@ -509,29 +788,29 @@ done37:
 	VMOVUPD Z8, 448(AX)
 	SUBQ    $0x01, R9
 	CMPQ    R9, $0x01
-	JAE     loop34
+	JAE     loop52
 
-done35:
+done53:
 	ADDQ $0x00000200, AX
 	ADDQ $0x00000080, CX
 	SUBQ $0x40, SI
 	CMPQ SI, $0x40
-	JAE  loop32
+	JAE  loop50
 
-done33:
+done51:
 	CMPQ SI, $0x10
-	JB   done39
+	JB   done57
 
-loop38:
+loop56:
 	MOVQ CX, DI
 	MOVQ BX, R8
 	SHLQ $0x03, R8
 	ADDQ DI, R8
 	MOVQ DX, R9
 	CMPQ R9, $0x01
-	JB   done41
+	JB   done59
 
-loop40:
+loop58:
 	VPXORQ  Z11, Z11, Z11
 	VPXORQ  Z12, Z12, Z12
 	MOVL    $0x00000040, R10
@@ -540,9 +819,9 @@ loop40:
 	SUBQ    R10, R9
 	INCQ    R9
 	CMPQ    R10, $0x01
-	JB      done43
+	JB      done61
 
-loop42:
+loop60:
 	PREFETCHT0    (R8)
 	VPMOVZXWD     (DI), Z1
 	VPSLLD        $0x10, Z1, Z1
@@ -556,27 +835,27 @@ loop42:
 	ADDQ          BX, R8
 	SUBQ          $0x01, R10
 	CMPQ          R10, $0x01
-	JAE           loop42
+	JAE           loop60
 
-done43:
+done61:
 	VADDPD  (AX), Z11, Z11
 	VMOVUPD Z11, (AX)
 	VADDPD  64(AX), Z12, Z12
 	VMOVUPD Z12, 64(AX)
 	SUBQ    $0x01, R9
 	CMPQ    R9, $0x01
-	JAE     loop40
+	JAE     loop58
 
-done41:
+done59:
 	ADDQ $0x00000080, AX
 	ADDQ $0x00000020, CX
 	SUBQ $0x10, SI
 	CMPQ SI, $0x10
-	JAE  loop38
+	JAE  loop56
 
-done39:
+done57:
 	TESTQ    SI, SI
-	JZ       done44
+	JZ       done62
 	MOVQ     $-1, DI
 	BZHIQ    SI, DI, DI
 	KMOVW    DI, K1
@@ -585,9 +864,9 @@ done39:
 	SHLQ     $0x03, SI
 	ADDQ     CX, SI
 	CMPQ     DX, $0x01
-	JB       done46
+	JB       done64
 
-loop45:
+loop63:
 	VPXORQ  Z13, Z13, Z13
 	VPXORQ  Z14, Z14, Z14
 	MOVL    $0x00000040, DI
@@ -596,9 +875,9 @@ loop45:
 	SUBQ    DI, DX
 	INCQ    DX
 	CMPQ    DI, $0x01
-	JB      done48
+	JB      done66
 
-loop47:
+loop65:
 	PREFETCHT0    (SI)
 	VPMOVZXWD.Z   (CX), K1, Z1
 	VPSLLD        $0x10, Z1, Z1
@@ -612,9 +891,9 @@ loop47:
 	ADDQ          BX, SI
 	SUBQ          $0x01, DI
 	CMPQ          DI, $0x01
-	JAE           loop47
+	JAE           loop65
 
-done48:
+done66:
 	VMOVUPD.Z (AX), K1, Z1
 	VADDPD    Z1, Z13, Z13
 	VMOVUPD   Z13, K1, (AX)
@@ -623,9 +902,9 @@ done48:
 	VMOVUPD   Z14, K2, 64(AX)
 	SUBQ      $0x01, DX
 	CMPQ      DX, $0x01
-	JAE       loop45
+	JAE       loop63
 
-done46:
-done44:
+done64:
+done62:
 	VZEROUPPER
 	RET

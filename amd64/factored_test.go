@@ -5,6 +5,7 @@ package amd64_test
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/lowbit-go/lowbit/amd64"
@@ -20,15 +21,51 @@ var factors = []struct {
 	needs       cpufeature.Set
 	rows        func(means []float32, g []float32, cols int, scale float32)
 	rowsBF16    func(means []float32, g []uint16, cols int, scale float32)
+	sums        func(sums []float64, g []float32, scale float32)
+	sumsBF16    func(sums []float64, g []uint16, scale float32)
 	columns     func(totals []float64, g []float32, rows, stride int, scale float32)
 	columnsBF16 func(totals []float64, g []uint16, rows, stride int, scale float32)
 }{
-	{"avx2", avx2, amd64.FactorRowsAVX2, amd64.FactorRowsBF16AVX2, amd64.ColumnSquaresAVX2, amd64.ColumnSquaresBF16AVX2},
-	{"avx512", cpufeature.AVX512, amd64.FactorRowsAVX512, amd64.FactorRowsBF16AVX512, amd64.ColumnSquaresAVX512, amd64.ColumnSquaresBF16AVX512},
+	{"avx2", avx2, amd64.FactorRowsAVX2, amd64.FactorRowsBF16AVX2, amd64.FactorSumsAVX2, amd64.FactorSumsBF16AVX2, amd64.ColumnSquaresAVX2, amd64.ColumnSquaresBF16AVX2},
+	{"avx512", cpufeature.AVX512, amd64.FactorRowsAVX512, amd64.FactorRowsBF16AVX512, amd64.FactorSumsAVX512, amd64.FactorSumsBF16AVX512, amd64.ColumnSquaresAVX512, amd64.ColumnSquaresBF16AVX512},
 }
 
 // factorScales has one of which zero is no multiple of.
 var factorScales = []float32{1, 0.3, float32(math.Inf(1))}
+
+func TestFactorSums(t *testing.T) {
+	for _, f := range factors {
+		t.Run(f.name, func(t *testing.T) {
+			cputest.Need(t, f.needs)
+			const most = 3 * 8200
+			g, narrow := testmem.New[float32](t, most), testmem.New[uint16](t, most)
+			values := spread(most)
+			for i, n := range append(everyLength(), 4095, 4096, 4097, 8191, 8192, 8193, 8200, 3*4096, most) {
+				scale := factorScales[i%2]
+				everywhere(t, g, narrow, n, func(g []float32, narrow []uint16) {
+					copy(g, values)
+					reference.Round(numbers(narrow), g)
+					scaled := make([]float32, n)
+					got, want := make([]float64, (n+4095)/4096), make([]float64, (n+4095)/4096)
+					check := func(of reference.Floats) {
+						t.Helper()
+						for i := range scaled {
+							scaled[i] = of.At(i) * scale
+						}
+						reference.ChunkSums(want, reference.Floats{F32: scaled})
+						if !slices.Equal(got, want) {
+							t.Fatalf("%d elements times %g: %g, want %g", n, scale, got, want)
+						}
+					}
+					f.sums(got, g, scale)
+					check(reference.Floats{F32: g})
+					f.sumsBF16(got, narrow, scale)
+					check(reference.Floats{BF16: numbers(narrow)})
+				})
+			}
+		})
+	}
+}
 
 func TestFactorRows(t *testing.T) {
 	for _, f := range factors {

@@ -25,4 +25,4 @@ package amd64
 //	return poisoned
 //
 //go:noescape
-func Quantize4AVX2(codes []uint8, scales []float32, x []float32, block int, divisor float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool) int
+func Quantize4AVX2(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool) int

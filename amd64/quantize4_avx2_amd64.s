@@ -4,9 +4,9 @@
 
 #include "textflag.h"
 
-// func Quantize4AVX2(codes []uint8, scales []float32, x []float32, block int, divisor float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool) int
-// Requires: AVX, AVX2, CMOV
-TEXT ·Quantize4AVX2(SB), $32-120
+// func Quantize4AVX2(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool) int
+// Requires: AVX, AVX2, CMOV, MMX+
+TEXT ·Quantize4AVX2(SB), $56-120
 	MOVQ           codes_base+0(FP), AX
 	MOVQ           scales_base+24(FP), CX
 	MOVQ           x_base+48(FP), DX
@@ -51,71 +51,70 @@ TEXT ·Quantize4AVX2(SB), $32-120
 	CMOVLNE        SI, BX
 	VMOVD          BX, X3
 	VPBROADCASTW   X3, Y3
-	MOVQ           $0x00000000, ret+112(FP)
 	MOVQ           x_len+56(FP), BX
+	MOVQ           $0x00000000, ret+112(FP)
 	TESTQ          BX, BX
 	JZ             finished2
+	MOVQ           DX, SI
+	MOVQ           block+72(FP), DI
+	CMPQ           DI, BX
+	CMOVQGT        BX, DI
+	SUBQ           DI, BX
+	MOVQ           DI, 40(SP)
+	VPBROADCASTD   word_7fffffff<>+0(SB), Y1
+	VPXOR          Y7, Y7, Y7
+	VPXOR          Y8, Y8, Y8
+	VPXOR          Y9, Y9, Y9
+	VPXOR          Y10, Y10, Y10
+	VBROADCASTSS   least+84(FP), Y7
+	CMPQ           DI, $0x20
+	JB             done5
 
-block1:
-	MOVQ         block+72(FP), SI
-	CMPQ         SI, BX
-	CMOVQGT      BX, SI
-	SUBQ         SI, BX
-	MOVQ         DX, DI
-	MOVQ         SI, R8
-	VPBROADCASTD word_7fffffff<>+0(SB), Y1
-	VPXOR        Y7, Y7, Y7
-	VPXOR        Y8, Y8, Y8
-	VPXOR        Y9, Y9, Y9
-	VPXOR        Y10, Y10, Y10
-	CMPQ         R8, $0x20
-	JB           done4
-
-loop3:
-	VMOVUPS (DI), Y11
+loop4:
+	VMOVUPS (SI), Y11
 	VPAND   Y1, Y11, Y11
 	VPMAXUD Y11, Y7, Y7
-	VMOVUPS 32(DI), Y11
+	VMOVUPS 32(SI), Y11
 	VPAND   Y1, Y11, Y11
 	VPMAXUD Y11, Y8, Y8
-	VMOVUPS 64(DI), Y11
+	VMOVUPS 64(SI), Y11
 	VPAND   Y1, Y11, Y11
 	VPMAXUD Y11, Y9, Y9
-	VMOVUPS 96(DI), Y11
+	VMOVUPS 96(SI), Y11
 	VPAND   Y1, Y11, Y11
 	VPMAXUD Y11, Y10, Y10
-	ADDQ    $0x00000080, DI
-	SUBQ    $0x20, R8
-	CMPQ    R8, $0x20
-	JAE     loop3
+	ADDQ    $0x00000080, SI
+	SUBQ    $0x20, DI
+	CMPQ    DI, $0x20
+	JAE     loop4
 
-done4:
-	CMPQ R8, $0x08
-	JB   done6
+done5:
+	CMPQ DI, $0x08
+	JB   done7
 
-loop5:
-	VMOVUPS (DI), Y11
+loop6:
+	VMOVUPS (SI), Y11
 	VPAND   Y1, Y11, Y11
 	VPMAXUD Y11, Y7, Y7
-	ADDQ    $0x00000020, DI
-	SUBQ    $0x08, R8
-	CMPQ    R8, $0x08
-	JAE     loop5
+	ADDQ    $0x00000020, SI
+	SUBQ    $0x08, DI
+	CMPQ    DI, $0x08
+	JAE     loop6
 
-done6:
-	CMPQ R8, $0x01
-	JB   done8
+done7:
+	CMPQ DI, $0x01
+	JB   done9
 
-loop7:
-	VMOVSS  (DI), X11
+loop8:
+	VMOVSS  (SI), X11
 	VPAND   Y1, Y11, Y11
 	VPMAXUD Y11, Y7, Y7
-	ADDQ    $0x00000004, DI
-	SUBQ    $0x01, R8
-	CMPQ    R8, $0x01
-	JAE     loop7
+	ADDQ    $0x00000004, SI
+	SUBQ    $0x01, DI
+	CMPQ    DI, $0x01
+	JAE     loop8
 
-done8:
+done9:
 	VPMAXUD      Y8, Y7, Y7
 	VPMAXUD      Y10, Y9, Y9
 	VPMAXUD      Y9, Y7, Y7
@@ -125,63 +124,146 @@ done8:
 	VPMAXUD      X1, X7, X7
 	VPSHUFD      $0xb1, X7, X1
 	VPMAXUD      X1, X7, X7
-	VMOVD        X7, DI
-	CMPL         DI, $0x7f800000
-	JB           finite9
-	INCQ         ret+112(FP)
-	MOVL         $0x7fc00000, DI
+	VMOVSS       X7, 48(SP)
+	MOVQ         SI, 32(SP)
 
-zero10:
-	MOVL         DI, (CX)
-	MOVBLZX      zero+104(FP), DI
-	MOVL         DI, R8
+block1:
+	MOVQ         40(SP), DI
+	MOVQ         $0x00000000, 40(SP)
+	VMOVSS       48(SP), X1
+	TESTQ        BX, BX
+	JZ           last3
+	MOVQ         32(SP), SI
+	MOVQ         block+72(FP), R8
+	CMPQ         R8, BX
+	CMOVQGT      BX, R8
+	SUBQ         R8, BX
+	MOVQ         R8, 40(SP)
+	VPBROADCASTD word_7fffffff<>+0(SB), Y7
+	VPXOR        Y8, Y8, Y8
+	VPXOR        Y9, Y9, Y9
+	VPXOR        Y10, Y10, Y10
+	VPXOR        Y11, Y11, Y11
+	VBROADCASTSS least+84(FP), Y8
+	CMPQ         R8, $0x20
+	JB           done11
+
+loop10:
+	VMOVUPS (SI), Y12
+	VPAND   Y7, Y12, Y12
+	VPMAXUD Y12, Y8, Y8
+	VMOVUPS 32(SI), Y12
+	VPAND   Y7, Y12, Y12
+	VPMAXUD Y12, Y9, Y9
+	VMOVUPS 64(SI), Y12
+	VPAND   Y7, Y12, Y12
+	VPMAXUD Y12, Y10, Y10
+	VMOVUPS 96(SI), Y12
+	VPAND   Y7, Y12, Y12
+	VPMAXUD Y12, Y11, Y11
+	ADDQ    $0x00000080, SI
+	SUBQ    $0x20, R8
+	CMPQ    R8, $0x20
+	JAE     loop10
+
+done11:
+	CMPQ R8, $0x08
+	JB   done13
+
+loop12:
+	VMOVUPS (SI), Y12
+	VPAND   Y7, Y12, Y12
+	VPMAXUD Y12, Y8, Y8
+	ADDQ    $0x00000020, SI
+	SUBQ    $0x08, R8
+	CMPQ    R8, $0x08
+	JAE     loop12
+
+done13:
+	CMPQ R8, $0x01
+	JB   done15
+
+loop14:
+	VMOVSS  (SI), X12
+	VPAND   Y7, Y12, Y12
+	VPMAXUD Y12, Y8, Y8
+	ADDQ    $0x00000004, SI
+	SUBQ    $0x01, R8
+	CMPQ    R8, $0x01
+	JAE     loop14
+
+done15:
+	VPMAXUD      Y9, Y8, Y8
+	VPMAXUD      Y11, Y10, Y10
+	VPMAXUD      Y10, Y8, Y8
+	VEXTRACTI128 $0x01, Y8, X7
+	VPMAXUD      X7, X8, X8
+	VPSHUFD      $0x4e, X8, X7
+	VPMAXUD      X7, X8, X8
+	VPSHUFD      $0xb1, X8, X7
+	VPMAXUD      X7, X8, X8
+	VMOVSS       X8, 48(SP)
+	MOVQ         SI, 32(SP)
+
+last3:
+	VMOVD X1, SI
+	CMPL  SI, $0x7f800000
+	JB    finite16
+	INCQ  ret+112(FP)
+	MOVL  $0x7fc00000, SI
+
+zero17:
+	MOVL         SI, (CX)
+	MOVBLZX      zero+104(FP), SI
+	MOVL         SI, R8
 	SHLL         $0x04, R8
-	ORL          R8, DI
-	LEAQ         (DX)(SI*4), DX
-	INCQ         SI
-	SHRQ         $0x01, SI
-	VMOVD        DI, X1
+	ORL          R8, SI
+	LEAQ         (DX)(DI*4), DX
+	INCQ         DI
+	SHRQ         $0x01, DI
+	VMOVD        SI, X1
 	VPBROADCASTB X1, Y1
-	CMPQ         SI, $0x20
-	JB           done14
+	CMPQ         DI, $0x20
+	JB           done21
 
-loop13:
+loop20:
 	VMOVDQU Y1, (AX)
 	ADDQ    $0x00000020, AX
-	SUBQ    $0x20, SI
-	CMPQ    SI, $0x20
-	JAE     loop13
+	SUBQ    $0x20, DI
+	CMPQ    DI, $0x20
+	JAE     loop20
 
-done14:
-	CMPQ SI, $0x01
-	JB   done16
+done21:
+	CMPQ DI, $0x01
+	JB   done23
 
-loop15:
-	MOVB DI, (AX)
+loop22:
+	MOVB SI, (AX)
 	ADDQ $0x00000001, AX
-	SUBQ $0x01, SI
-	CMPQ SI, $0x01
-	JAE  loop15
+	SUBQ $0x01, DI
+	CMPQ DI, $0x01
+	JAE  loop22
 
-done16:
-	JMP done12
+done23:
+	JMP done19
 
-finite9:
-	VDIVSS  divisor+80(FP), X7, X1
-	VMOVD   X1, DI
-	TESTL   DI, DI
-	JZ      zero10
-	CMPL    DI, $0x7f800000
-	JB      divided11
-	VMOVAPS X7, X1
+finite16:
+	VDIVSS  divisor+80(FP), X1, X7
+	VMOVD   X7, SI
+	TESTL   SI, SI
+	JZ      zero17
+	CMPL    SI, $0x7f800000
+	JB      divided18
+	VMOVAPS X1, X7
 
-divided11:
-	VMOVSS       X1, (CX)
-	VBROADCASTSS X1, Y1
-	CMPQ         SI, $0x20
-	JB           done18
+divided18:
+	VMOVSS       X7, (CX)
+	VBROADCASTSS X7, Y1
+	CMPQ         DI, $0x20
+	JB           done25
 
-loop17:
+loop24:
+	PREFETCHT0 16384(DX)
 	VMOVUPS    (DX), Y7
 	VDIVPS     Y1, Y7, Y7
 	VCMPPS     $0x1e, Y0, Y7, Y8
@@ -213,6 +295,7 @@ loop17:
 	VPADDD     Y9, Y9, Y9
 	VPADDD     Y10, Y9, Y9
 	VPACKSSDW  Y9, Y8, Y8
+	PREFETCHT0 16448(DX)
 	VMOVUPS    64(DX), Y7
 	VDIVPS     Y1, Y7, Y7
 	VCMPPS     $0x1e, Y0, Y7, Y9
@@ -255,15 +338,15 @@ loop17:
 	VMOVDQU    X8, (AX)
 	ADDQ       $0x00000080, DX
 	ADDQ       $0x00000010, AX
-	SUBQ       $0x20, SI
-	CMPQ       SI, $0x20
-	JAE        loop17
+	SUBQ       $0x20, DI
+	CMPQ       DI, $0x20
+	JAE        loop24
 
-done18:
-	CMPQ SI, $0x08
-	JB   done20
+done25:
+	CMPQ DI, $0x08
+	JB   done27
 
-loop19:
+loop26:
 	VMOVUPS      (DX), Y7
 	VDIVPS       Y1, Y7, Y7
 	VCMPPS       $0x1e, Y0, Y7, Y8
@@ -286,18 +369,18 @@ loop19:
 	VPSHUFB      X8, X2, X8
 	VPMADDUBSW   X3, X8, X8
 	VPACKUSWB    X8, X8, X8
-	VMOVD        X8, DI
-	MOVL         DI, (AX)
+	VMOVD        X8, SI
+	MOVL         SI, (AX)
 	ADDQ         $0x00000020, DX
 	ADDQ         $0x00000004, AX
-	SUBQ         $0x08, SI
-	CMPQ         SI, $0x08
-	JAE          loop19
+	SUBQ         $0x08, DI
+	CMPQ         DI, $0x08
+	JAE          loop26
 
-done20:
-	TESTQ        SI, SI
-	JZ           none21
-	VMOVD        SI, X7
+done27:
+	TESTQ        DI, DI
+	JZ           none28
+	VMOVD        DI, X7
 	VPBROADCASTD X7, Y7
 	VMOVDQU      order_0_1_2_3_4_5_6_7<>+0(SB), Y8
 	VPCMPGTD     Y8, Y7, Y7
@@ -328,27 +411,27 @@ done20:
 	VPBLENDVB    X7, X1, X8, X1
 	VPMADDUBSW   X3, X1, X1
 	VPACKUSWB    X1, X1, X1
-	VMOVD        X1, DI
-	LEAQ         (DX)(SI*4), DX
-	INCQ         SI
-	SHRQ         $0x01, SI
-	CMPQ         SI, $0x01
-	JB           done23
+	VMOVD        X1, SI
+	LEAQ         (DX)(DI*4), DX
+	INCQ         DI
+	SHRQ         $0x01, DI
+	CMPQ         DI, $0x01
+	JB           done30
 
-loop22:
-	MOVB DI, (AX)
-	SHRL $0x08, DI
+loop29:
+	MOVB SI, (AX)
+	SHRL $0x08, SI
 	ADDQ $0x00000001, AX
-	SUBQ $0x01, SI
-	CMPQ SI, $0x01
-	JAE  loop22
+	SUBQ $0x01, DI
+	CMPQ DI, $0x01
+	JAE  loop29
 
-done23:
-none21:
-done12:
-	ADDQ  $0x00000004, CX
-	TESTQ BX, BX
-	JNZ   block1
+done30:
+none28:
+done19:
+	ADDQ $0x00000004, CX
+	CMPQ 40(SP), $0x00
+	JNE  block1
 
 finished2:
 	VZEROUPPER

@@ -5,13 +5,22 @@
 package amd64
 
 // Quantize4AVX512 is Quantize4AVX2, for thresholds with magnitudes of 2^-30 to 2^20.
+// With stream, codes go past the caches where their address and the block are multiples of 64.
 // A call of 300,000 elements takes about 100 µs.
 //
 //go:noescape
-func Quantize4AVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool) int
+func Quantize4AVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool, stream bool) int
 
 // Quantize4CellsAVX512 is Quantize4AVX2, for codebooks with codebook.NibbleCells, which it takes.
+// With stream, codes go past the caches where their address and the block are multiples of 64.
 // A call of 300,000 elements takes about 100 µs.
 //
 //go:noescape
-func Quantize4CellsAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, cells *[64]uint32, order *[256]uint8, zero uint8, highFirst bool) int
+func Quantize4CellsAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, cells *[64]uint32, order *[256]uint8, zero uint8, highFirst bool, stream bool) int
+
+// Quantize4RangesAVX512 is Quantize4AVX2, for codebooks with codebook.NibbleRanges, which it takes.
+// With stream, codes go past the caches where their address and the block are multiples of 64.
+// A call of 300,000 elements takes about 100 µs.
+//
+//go:noescape
+func Quantize4RangesAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, ranges *[48]uint32, order *[256]uint8, zero uint8, highFirst bool, stream bool) int

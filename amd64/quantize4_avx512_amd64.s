@@ -4,112 +4,447 @@
 
 #include "textflag.h"
 
-// func Quantize4AVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool) int
+// func Quantize4AVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool, stream bool) int
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+
-TEXT ·Quantize4AVX512(SB), $0-120
-	MOVQ            codes_base+0(FP), AX
-	MOVQ            scales_base+24(FP), CX
-	MOVQ            x_base+48(FP), DX
-	MOVQ            thresholds+88(FP), BX
-	MOVQ            order+96(FP), SI
-	VBROADCASTI32X4 turned_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z2
-	VBROADCASTI32X4 (SI), Z1
-	VMOVDQU32       lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z3
-	MOVBLZX         highFirst+105(FP), SI
-	SHLL            $0x05, SI
-	VPBROADCASTQ    SI, Z4
-	VMOVUPS         (BX), Z5
-	VPMOVD2M        Z5, K1
-	VPADDD.BCST     word_1<>+0(SB), Z5, Z7
-	VPSUBD.BCST     word_1<>+0(SB), Z5, K1, Z7
-	VSUBPS          Z5, Z7, Z7
-	VMULPS.BCST     word_3f000000<>+0(SB), Z7, Z7
-	VPBROADCASTD    word_7<>+0(SB), Z8
-	VPBROADCASTD    word_3<>+0(SB), Z9
-	VPBROADCASTD    word_b<>+0(SB), Z10
-	VMOVDQU32       following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+0(SB), Z11
-	VPBROADCASTD    word_8<>+0(SB), Z12
-	MOVQ            $0x00000000, ret+112(FP)
+TEXT ·Quantize4AVX512(SB), $32-120
+	MOVQ  codes_base+0(FP), AX
+	MOVQ  scales_base+24(FP), CX
+	MOVQ  x_base+48(FP), DX
+	XORL  BX, BX
+	CMPB  stream+106(FP), $0x00
+	JE    cached1
+	MOVQ  block+72(FP), SI
+	TESTQ $0x0000003f, SI
+	JNZ   cached1
+	TESTQ $0x0000003f, AX
+	JNZ   cached1
+	INCQ  BX
+
+cached1:
+	MOVQ            thresholds+88(FP), SI
+	MOVQ            order+96(FP), DI
+	VBROADCASTI32X4 (DI), Z1
+	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z2
+	MOVL            $0x00001001, DI
+	MOVL            $0x00000110, R8
+	CMPB            highFirst+105(FP), $0x00
+	CMOVLNE         R8, DI
+	VPBROADCASTW    DI, Z3
+	VMOVUPS         (SI), Z4
+	VPMOVD2M        Z4, K1
+	VPADDD.BCST     word_1<>+0(SB), Z4, Z6
+	VPSUBD.BCST     word_1<>+0(SB), Z4, K1, Z6
+	VSUBPS          Z4, Z6, Z6
+	VMULPS.BCST     word_3f000000<>+0(SB), Z6, Z6
+	VPBROADCASTD    word_7<>+0(SB), Z7
+	VPBROADCASTD    word_3<>+0(SB), Z8
+	VPBROADCASTD    word_b<>+0(SB), Z9
+	VMOVDQU32       following_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_0<>+0(SB), Z10
+	VPBROADCASTD    word_8<>+0(SB), Z11
+	MOVQ            BX, (SP)
 	MOVQ            x_len+56(FP), BX
-	TESTQ           BX, BX
-	JZ              finished2
-	MOVQ            DX, DI
-	MOVQ            block+72(FP), SI
-	CMPQ            SI, BX
-	CMOVQGT         BX, SI
-	SUBQ            SI, BX
-	MOVQ            SI, R8
-	MOVQ            DI, R9
-	LEAQ            (DI)(SI*4), DI
-	VPBROADCASTD    word_7fffffff<>+0(SB), Z0
-	VPXORD          Z6, Z6, Z6
-	VPXORD          Z14, Z14, Z14
-	VPXORD          Z15, Z15, Z15
-	VPXORD          Z16, Z16, Z16
-	CMPQ            R8, $0x40
-	JB              done4
+	MOVQ            $0x00000000, ret+112(FP)
 
-loop3:
-	PREFETCHT0 16384(R9)
-	VPANDD     (R9), Z0, Z17
-	VPMAXUD    Z17, Z6, Z6
-	PREFETCHT0 16448(R9)
-	VPANDD     64(R9), Z0, Z17
-	VPMAXUD    Z17, Z14, Z14
-	PREFETCHT0 16512(R9)
-	VPANDD     128(R9), Z0, Z17
-	VPMAXUD    Z17, Z15, Z15
-	PREFETCHT0 16576(R9)
-	VPANDD     192(R9), Z0, Z17
-	VPMAXUD    Z17, Z16, Z16
-	ADDQ       $0x00000100, R9
-	SUBQ       $0x40, R8
-	CMPQ       R8, $0x40
-	JAE        loop3
-
-done4:
-	CMPQ R8, $0x10
-	JB   done6
+fewAtATime2:
+	MOVQ         $0x00000000, 8(SP)
+	MOVQ         block+72(FP), DI
+	TESTQ        $0x0000003f, DI
+	JNZ          few3
+	CMPQ         DI, $0x00000200
+	JHI          few3
+	SHLQ         $0x02, DI
+	CMPQ         BX, DI
+	JB           few3
+	VPBROADCASTD word_7fffffff<>+0(SB), Z12
+	MOVQ         DX, R8
+	VBROADCASTSS least+84(FP), Z0
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done6
 
 loop5:
-	PREFETCHT0 16384(R9)
-	VPANDD     (R9), Z0, Z17
-	VPMAXUD    Z17, Z6, Z6
-	ADDQ       $0x00000040, R9
-	SUBQ       $0x10, R8
-	CMPQ       R8, $0x10
-	JAE        loop5
+	VPANDD  (R8), Z12, Z5
+	VPANDD  64(R8), Z12, Z15
+	VPANDD  128(R8), Z12, Z16
+	VPANDD  192(R8), Z12, Z17
+	VPMAXUD Z15, Z5, Z5
+	VPMAXUD Z17, Z16, Z16
+	VPMAXUD Z16, Z5, Z5
+	VPMAXUD Z5, Z0, Z0
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop5
 
 done6:
-	TESTQ      R8, R8
-	JZ         done7
-	MOVQ       $-1, R10
-	BZHIQ      R8, R10, R10
-	KMOVW      R10, K1
-	PREFETCHT0 16384(R9)
-	VPANDD.Z   (R9), Z0, K1, Z0
-	VPMAXUD    Z0, Z6, Z6
+	VBROADCASTSS least+84(FP), Z5
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done8
 
-done7:
-	VPMAXUD       Z14, Z6, Z6
+loop7:
+	VPANDD  (R8), Z12, Z15
+	VPANDD  64(R8), Z12, Z16
+	VPANDD  128(R8), Z12, Z17
+	VPANDD  192(R8), Z12, Z18
+	VPMAXUD Z16, Z15, Z15
+	VPMAXUD Z18, Z17, Z17
+	VPMAXUD Z17, Z15, Z15
+	VPMAXUD Z15, Z5, Z5
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop7
+
+done8:
+	VBROADCASTSS least+84(FP), Z15
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done10
+
+loop9:
+	VPANDD  (R8), Z12, Z16
+	VPANDD  64(R8), Z12, Z17
+	VPANDD  128(R8), Z12, Z18
+	VPANDD  192(R8), Z12, Z19
+	VPMAXUD Z17, Z16, Z16
+	VPMAXUD Z19, Z18, Z18
+	VPMAXUD Z18, Z16, Z16
+	VPMAXUD Z16, Z15, Z15
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop9
+
+done10:
+	VBROADCASTSS least+84(FP), Z16
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done12
+
+loop11:
+	VPANDD  (R8), Z12, Z17
+	VPANDD  64(R8), Z12, Z18
+	VPANDD  128(R8), Z12, Z19
+	VPANDD  192(R8), Z12, Z20
+	VPMAXUD Z18, Z17, Z17
+	VPMAXUD Z20, Z19, Z19
+	VPMAXUD Z19, Z17, Z17
+	VPMAXUD Z17, Z16, Z16
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop11
+
+done12:
+	VSHUFI32X4 $0x88, Z5, Z0, Z17
+	VSHUFI32X4 $0xdd, Z5, Z0, Z0
+	VPMAXUD    Z0, Z17, Z17
+	VSHUFI32X4 $0x88, Z16, Z15, Z0
+	VSHUFI32X4 $0xdd, Z16, Z15, Z5
+	VPMAXUD    Z5, Z0, Z0
+	VSHUFI32X4 $0x88, Z0, Z17, Z5
+	VSHUFI32X4 $0xdd, Z0, Z17, Z0
+	VPMAXUD    Z0, Z5, Z5
+	VPSHUFD    $0x4e, Z5, Z0
+	VPMAXUD    Z0, Z5, Z5
+	VPSHUFD    $0xb1, Z5, Z0
+	VPMAXUD    Z0, Z5, Z5
+	VMOVDQU32  transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z0
+	VPERMD     Z5, Z0, Z5
+	VMOVAPS    X5, X0
+
+again13:
+	MOVQ         BX, SI
+	SUBQ         DI, SI
+	CMPQ         SI, DI
+	JB           last14
+	VBROADCASTSS least+84(FP), Z5
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done16
+
+loop15:
+	VPANDD  (R8), Z12, Z13
+	VPANDD  64(R8), Z12, Z15
+	VPANDD  128(R8), Z12, Z16
+	VPANDD  192(R8), Z12, Z17
+	VPMAXUD Z15, Z13, Z13
+	VPMAXUD Z17, Z16, Z16
+	VPMAXUD Z16, Z13, Z13
+	VPMAXUD Z13, Z5, Z5
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop15
+
+done16:
+	VBROADCASTSS least+84(FP), Z13
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done18
+
+loop17:
+	VPANDD  (R8), Z12, Z15
+	VPANDD  64(R8), Z12, Z16
+	VPANDD  128(R8), Z12, Z17
+	VPANDD  192(R8), Z12, Z18
+	VPMAXUD Z16, Z15, Z15
+	VPMAXUD Z18, Z17, Z17
+	VPMAXUD Z17, Z15, Z15
+	VPMAXUD Z15, Z13, Z13
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop17
+
+done18:
+	VBROADCASTSS least+84(FP), Z15
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done20
+
+loop19:
+	VPANDD  (R8), Z12, Z16
+	VPANDD  64(R8), Z12, Z17
+	VPANDD  128(R8), Z12, Z18
+	VPANDD  192(R8), Z12, Z19
+	VPMAXUD Z17, Z16, Z16
+	VPMAXUD Z19, Z18, Z18
+	VPMAXUD Z18, Z16, Z16
+	VPMAXUD Z16, Z15, Z15
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop19
+
+done20:
+	VBROADCASTSS least+84(FP), Z16
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done22
+
+loop21:
+	VPANDD  (R8), Z12, Z17
+	VPANDD  64(R8), Z12, Z18
+	VPANDD  128(R8), Z12, Z19
+	VPANDD  192(R8), Z12, Z20
+	VPMAXUD Z18, Z17, Z17
+	VPMAXUD Z20, Z19, Z19
+	VPMAXUD Z19, Z17, Z17
+	VPMAXUD Z17, Z16, Z16
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop21
+
+done22:
+	VSHUFI32X4 $0x88, Z13, Z5, Z17
+	VSHUFI32X4 $0xdd, Z13, Z5, Z5
+	VPMAXUD    Z5, Z17, Z17
+	VSHUFI32X4 $0x88, Z16, Z15, Z5
+	VSHUFI32X4 $0xdd, Z16, Z15, Z13
+	VPMAXUD    Z13, Z5, Z5
+	VSHUFI32X4 $0x88, Z5, Z17, Z13
+	VSHUFI32X4 $0xdd, Z5, Z17, Z5
+	VPMAXUD    Z5, Z13, Z13
+	VPSHUFD    $0x4e, Z13, Z5
+	VPMAXUD    Z5, Z13, Z13
+	VPSHUFD    $0xb1, Z13, Z5
+	VPMAXUD    Z5, Z13, Z13
+	VMOVDQU32  transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z5
+	VPERMD     Z13, Z5, Z13
+	VMOVAPS    X13, X13
+
+last14:
+	VBROADCASTSS divisor+80(FP), X5
+	VDIVPS       X5, X0, X0
+	VPSUBD.BCST  word_21800000<>+0(SB), X0, X5
+	VPCMPUD.BCST $0x05, word_5e000000<>+0(SB), X5, K1
+	KMOVW        K1, SI
+	TESTL        SI, SI
+	JZ           ordinary4
+	SUBQ         DI, BX
+	MOVQ         BX, 8(SP)
+	MOVQ         DI, BX
+	JMP          few3
+
+ordinary4:
+	VMOVUPS X0, (CX)
+	XORL    SI, SI
+
+block23:
+	MOVQ               block+72(FP), R9
+	VBROADCASTSS       (CX), Z0
+	VMULPS             Z0, Z6, Z5
+	VFMADD231PS.RD_SAE Z0, Z4, Z5
+	VPERMPS            Z5, Z10, Z0
+	VPERMPS            Z5, Z7, Z15
+	VPERMPS            Z5, Z8, Z16
+	VPERMPS            Z5, Z9, Z17
+	CMPQ               R9, $0x40
+	JB                 done25
+
+loop24:
+	PREFETCHT0  16384(DX)
+	VMOVUPS     (DX), Z18
+	PREFETCHT0  16448(DX)
+	VMOVUPS     64(DX), Z19
+	PREFETCHT0  16512(DX)
+	VMOVUPS     128(DX), Z20
+	PREFETCHT0  16576(DX)
+	VMOVUPS     192(DX), Z21
+	VCMPPS      $0x1e, Z15, Z18, K1
+	VMOVAPS     Z16, Z23
+	VMOVAPS     Z17, K1, Z23
+	VMOVDQA32.Z Z11, K1, Z22
+	VCMPPS      $0x1e, Z23, Z18, K1
+	VPADDD.BCST word_4<>+0(SB), Z22, K1, Z22
+	VPERMPS     Z0, Z22, Z23
+	VCMPPS      $0x1e, Z23, Z18, K1
+	VPADDD.BCST word_2<>+0(SB), Z22, K1, Z22
+	VPERMPS     Z5, Z22, Z23
+	VCMPPS      $0x1e, Z23, Z18, K1
+	VPADDD.BCST word_1<>+0(SB), Z22, K1, Z22
+	VCMPPS      $0x1e, Z15, Z19, K1
+	VMOVAPS     Z16, Z23
+	VMOVAPS     Z17, K1, Z23
+	VMOVDQA32.Z Z11, K1, Z18
+	VCMPPS      $0x1e, Z23, Z19, K1
+	VPADDD.BCST word_4<>+0(SB), Z18, K1, Z18
+	VPERMPS     Z0, Z18, Z23
+	VCMPPS      $0x1e, Z23, Z19, K1
+	VPADDD.BCST word_2<>+0(SB), Z18, K1, Z18
+	VPERMPS     Z5, Z18, Z23
+	VCMPPS      $0x1e, Z23, Z19, K1
+	VPADDD.BCST word_1<>+0(SB), Z18, K1, Z18
+	VCMPPS      $0x1e, Z15, Z20, K1
+	VMOVAPS     Z16, Z23
+	VMOVAPS     Z17, K1, Z23
+	VMOVDQA32.Z Z11, K1, Z19
+	VCMPPS      $0x1e, Z23, Z20, K1
+	VPADDD.BCST word_4<>+0(SB), Z19, K1, Z19
+	VPERMPS     Z0, Z19, Z23
+	VCMPPS      $0x1e, Z23, Z20, K1
+	VPADDD.BCST word_2<>+0(SB), Z19, K1, Z19
+	VPERMPS     Z5, Z19, Z23
+	VCMPPS      $0x1e, Z23, Z20, K1
+	VPADDD.BCST word_1<>+0(SB), Z19, K1, Z19
+	VCMPPS      $0x1e, Z15, Z21, K1
+	VMOVAPS     Z16, Z23
+	VMOVAPS     Z17, K1, Z23
+	VMOVDQA32.Z Z11, K1, Z20
+	VCMPPS      $0x1e, Z23, Z21, K1
+	VPADDD.BCST word_4<>+0(SB), Z20, K1, Z20
+	VPERMPS     Z0, Z20, Z23
+	VCMPPS      $0x1e, Z23, Z21, K1
+	VPADDD.BCST word_2<>+0(SB), Z20, K1, Z20
+	VPERMPS     Z5, Z20, Z23
+	VCMPPS      $0x1e, Z23, Z21, K1
+	VPADDD.BCST word_1<>+0(SB), Z20, K1, Z20
+	VPACKUSDW   Z18, Z22, Z22
+	VPACKUSDW   Z20, Z19, Z19
+	VPACKUSWB   Z19, Z22, Z22
+	VPSHUFB     Z22, Z1, Z22
+	VPERMD      Z22, Z2, Z22
+	VPMADDUBSW  Z3, Z22, Z22
+	VPMOVWB     Z22, Y22
+	CMPB        (SP), $0x00
+	JNE         past26
+	VMOVDQU64   Y22, (AX)
+
+stored27:
+	ADDQ $0x00000100, DX
+	ADDQ $0x00000020, AX
+	SUBQ $0x40, R9
+	CMPQ R9, $0x40
+	JAE  loop24
+
+done25:
+	ADDQ    $0x00000004, CX
+	INCQ    SI
+	CMPQ    SI, $0x04
+	JB      block23
+	SUBQ    DI, BX
+	VMOVAPS X13, X0
+	CMPQ    BX, DI
+	JAE     again13
+
+few3:
+	TESTQ        BX, BX
+	JZ           finished29
+	MOVQ         DX, DI
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, BX
+	CMOVQGT      BX, SI
+	SUBQ         SI, BX
+	MOVQ         SI, R8
+	MOVQ         DI, R9
+	LEAQ         (DI)(SI*4), DI
+	VPBROADCASTD word_7fffffff<>+0(SB), Z0
+	VPXORD       Z5, Z5, Z5
+	VPXORD       Z12, Z12, Z12
+	VPXORD       Z15, Z15, Z15
+	VPXORD       Z16, Z16, Z16
+	VBROADCASTSS least+84(FP), Z5
+	CMPQ         R8, $0x40
+	JB           done31
+
+loop30:
+	VPANDD  (R9), Z0, Z17
+	VPMAXUD Z17, Z5, Z5
+	VPANDD  64(R9), Z0, Z17
+	VPMAXUD Z17, Z12, Z12
+	VPANDD  128(R9), Z0, Z17
+	VPMAXUD Z17, Z15, Z15
+	VPANDD  192(R9), Z0, Z17
+	VPMAXUD Z17, Z16, Z16
+	ADDQ    $0x00000100, R9
+	SUBQ    $0x40, R8
+	CMPQ    R8, $0x40
+	JAE     loop30
+
+done31:
+	CMPQ R8, $0x10
+	JB   done33
+
+loop32:
+	VPANDD  (R9), Z0, Z17
+	VPMAXUD Z17, Z5, Z5
+	ADDQ    $0x00000040, R9
+	SUBQ    $0x10, R8
+	CMPQ    R8, $0x10
+	JAE     loop32
+
+done33:
+	TESTQ    R8, R8
+	JZ       done34
+	MOVQ     $-1, R10
+	BZHIQ    R8, R10, R10
+	KMOVW    R10, K1
+	VPANDD.Z (R9), Z0, K1, Z0
+	VPMAXUD  Z0, Z5, Z5
+
+done34:
+	VPMAXUD       Z12, Z5, Z5
 	VPMAXUD       Z16, Z15, Z15
-	VPMAXUD       Z15, Z6, Z6
-	VEXTRACTI64X4 $0x01, Z6, Y0
-	VPMAXUD       Z0, Z6, Z6
-	VSHUFI64X2    $0x02, Z6, Z6, Z0
-	VPMAXUD       Z0, Z6, Z6
-	VPSHUFD       $0x4e, Z6, Z0
-	VPMAXUD       Z0, Z6, Z6
-	VSHUFI64X2    $0x01, Z6, Z6, Z0
-	VPMAXUD       Z0, Z6, Z6
-	VPSHUFD       $0xb1, Z6, Z0
-	VPMAXUD       Z0, Z6, Z6
-	VMOVAPS       X6, X0
+	VPMAXUD       Z15, Z5, Z5
+	VEXTRACTI64X4 $0x01, Z5, Y0
+	VPMAXUD       Z0, Z5, Z5
+	VSHUFI64X2    $0x02, Z5, Z5, Z0
+	VPMAXUD       Z0, Z5, Z5
+	VPSHUFD       $0x4e, Z5, Z0
+	VPMAXUD       Z0, Z5, Z5
+	VSHUFI64X2    $0x01, Z5, Z5, Z0
+	VPMAXUD       Z0, Z5, Z5
+	VPSHUFD       $0xb1, Z5, Z0
+	VPMAXUD       Z0, Z5, Z5
+	VMOVAPS       X5, X0
 
-block1:
+block28:
 	XORL         R8, R8
 	TESTQ        BX, BX
-	JZ           last8
+	JZ           last35
 	MOVQ         block+72(FP), R8
 	CMPQ         R8, BX
 	CMOVQGT      BX, R8
@@ -117,79 +452,74 @@ block1:
 	MOVQ         R8, R9
 	MOVQ         DI, R10
 	LEAQ         (DI)(R8*4), DI
-	VPBROADCASTD word_7fffffff<>+0(SB), Z6
-	VPXORD       Z13, Z13, Z13
+	VPBROADCASTD word_7fffffff<>+0(SB), Z5
+	VPXORD       Z12, Z12, Z12
 	VPXORD       Z14, Z14, Z14
 	VPXORD       Z15, Z15, Z15
 	VPXORD       Z16, Z16, Z16
+	VBROADCASTSS least+84(FP), Z12
 	CMPQ         R9, $0x40
-	JB           done10
+	JB           done37
 
-loop9:
-	PREFETCHT0 16384(R10)
-	VPANDD     (R10), Z6, Z17
-	VPMAXUD    Z17, Z13, Z13
-	PREFETCHT0 16448(R10)
-	VPANDD     64(R10), Z6, Z17
-	VPMAXUD    Z17, Z14, Z14
-	PREFETCHT0 16512(R10)
-	VPANDD     128(R10), Z6, Z17
-	VPMAXUD    Z17, Z15, Z15
-	PREFETCHT0 16576(R10)
-	VPANDD     192(R10), Z6, Z17
-	VPMAXUD    Z17, Z16, Z16
-	ADDQ       $0x00000100, R10
-	SUBQ       $0x40, R9
-	CMPQ       R9, $0x40
-	JAE        loop9
+loop36:
+	VPANDD  (R10), Z5, Z17
+	VPMAXUD Z17, Z12, Z12
+	VPANDD  64(R10), Z5, Z17
+	VPMAXUD Z17, Z14, Z14
+	VPANDD  128(R10), Z5, Z17
+	VPMAXUD Z17, Z15, Z15
+	VPANDD  192(R10), Z5, Z17
+	VPMAXUD Z17, Z16, Z16
+	ADDQ    $0x00000100, R10
+	SUBQ    $0x40, R9
+	CMPQ    R9, $0x40
+	JAE     loop36
 
-done10:
+done37:
 	CMPQ R9, $0x10
-	JB   done12
+	JB   done39
 
-loop11:
-	PREFETCHT0 16384(R10)
-	VPANDD     (R10), Z6, Z17
-	VPMAXUD    Z17, Z13, Z13
-	ADDQ       $0x00000040, R10
-	SUBQ       $0x10, R9
-	CMPQ       R9, $0x10
-	JAE        loop11
+loop38:
+	VPANDD  (R10), Z5, Z17
+	VPMAXUD Z17, Z12, Z12
+	ADDQ    $0x00000040, R10
+	SUBQ    $0x10, R9
+	CMPQ    R9, $0x10
+	JAE     loop38
 
-done12:
-	TESTQ      R9, R9
-	JZ         done13
-	MOVQ       $-1, R11
-	BZHIQ      R9, R11, R11
-	KMOVW      R11, K1
-	PREFETCHT0 16384(R10)
-	VPANDD.Z   (R10), Z6, K1, Z6
-	VPMAXUD    Z6, Z13, Z13
+done39:
+	TESTQ    R9, R9
+	JZ       done40
+	MOVQ     $-1, R11
+	BZHIQ    R9, R11, R11
+	KMOVW    R11, K1
+	VPANDD.Z (R10), Z5, K1, Z5
+	VPMAXUD  Z5, Z12, Z12
 
-done13:
-	VPMAXUD       Z14, Z13, Z13
+done40:
+	VPMAXUD       Z14, Z12, Z12
 	VPMAXUD       Z16, Z15, Z15
-	VPMAXUD       Z15, Z13, Z13
-	VEXTRACTI64X4 $0x01, Z13, Y6
-	VPMAXUD       Z6, Z13, Z13
-	VSHUFI64X2    $0x02, Z13, Z13, Z6
-	VPMAXUD       Z6, Z13, Z13
-	VPSHUFD       $0x4e, Z13, Z6
-	VPMAXUD       Z6, Z13, Z13
-	VSHUFI64X2    $0x01, Z13, Z13, Z6
-	VPMAXUD       Z6, Z13, Z13
-	VPSHUFD       $0xb1, Z13, Z6
-	VPMAXUD       Z6, Z13, Z13
-	VMOVAPS       X13, X13
+	VPMAXUD       Z15, Z12, Z12
+	VEXTRACTI64X4 $0x01, Z12, Y5
+	VPMAXUD       Z5, Z12, Z12
+	VSHUFI64X2    $0x02, Z12, Z12, Z5
+	VPMAXUD       Z5, Z12, Z12
+	VPSHUFD       $0x4e, Z12, Z5
+	VPMAXUD       Z5, Z12, Z12
+	VSHUFI64X2    $0x01, Z12, Z12, Z5
+	VPMAXUD       Z5, Z12, Z12
+	VPSHUFD       $0xb1, Z12, Z5
+	VPMAXUD       Z5, Z12, Z12
+	VMOVAPS       X12, X14
 
-last8:
+last35:
 	VMOVD X0, R9
 	CMPL  R9, $0x7f800000
-	JB    finite14
+	JB    finite41
 	INCQ  ret+112(FP)
 	MOVL  $0x7fc00000, R9
 
-zero15:
+zero42:
 	MOVL         R9, (CX)
 	MOVBLZX      zero+104(FP), R9
 	MOVL         R9, R10
@@ -200,127 +530,130 @@ zero15:
 	SHRQ         $0x01, SI
 	VPBROADCASTB R9, Z0
 	CMPQ         SI, $0x40
-	JB           done19
+	JB           done46
 
-loop18:
+loop45:
 	VMOVDQU64 Z0, (AX)
 	ADDQ      $0x00000040, AX
 	SUBQ      $0x40, SI
 	CMPQ      SI, $0x40
-	JAE       loop18
+	JAE       loop45
 
-done19:
+done46:
 	MOVQ     $-1, R9
 	BZHIQ    SI, R9, R9
 	KMOVQ    R9, K1
 	VMOVDQU8 Z0, K1, (AX)
 	ADDQ     SI, AX
-	JMP      done17
+	JMP      done44
 
-finite14:
-	VDIVSS  divisor+80(FP), X0, X6
-	VMOVD   X6, R9
+finite41:
+	VDIVSS  divisor+80(FP), X0, X5
+	VMOVD   X5, R9
 	TESTL   R9, R9
-	JZ      zero15
+	JZ      zero42
 	CMPL    R9, $0x7f800000
-	JB      divided16
-	VMOVAPS X0, X6
+	JB      divided43
+	VMOVAPS X0, X5
 
-divided16:
-	VMOVSS             X6, (CX)
-	VBROADCASTSS       X6, Z0
+divided43:
+	VMOVSS             X5, (CX)
+	VBROADCASTSS       X5, Z0
 	VMOVD              X0, R9
 	CMPL               R9, $0x21800000
-	JB                 small20
-	VMULPS             Z0, Z7, Z6
-	VFMADD231PS.RD_SAE Z0, Z5, Z6
-	VPERMPS            Z6, Z11, Z0
-	VPERMPS            Z6, Z8, Z14
-	VPERMPS            Z6, Z9, Z15
-	VPERMPS            Z6, Z10, Z16
+	JB                 small47
+	VMULPS             Z0, Z6, Z5
+	VFMADD231PS.RD_SAE Z0, Z4, Z5
+	VPERMPS            Z5, Z10, Z0
+	VPERMPS            Z5, Z7, Z15
+	VPERMPS            Z5, Z8, Z16
+	VPERMPS            Z5, Z9, Z17
 	CMPQ               SI, $0x40
-	JB                 done23
+	JB                 done50
 
-loop22:
-	VMOVUPS     (DX), Z17
+loop49:
+	PREFETCHT0  16384(DX)
+	VMOVUPS     (DX), Z12
+	PREFETCHT0  16448(DX)
 	VMOVUPS     64(DX), Z18
+	PREFETCHT0  16512(DX)
 	VMOVUPS     128(DX), Z19
+	PREFETCHT0  16576(DX)
 	VMOVUPS     192(DX), Z20
-	VCMPPS      $0x1e, Z14, Z17, K1
-	VMOVAPS     Z15, Z22
-	VMOVAPS     Z16, K1, Z22
-	VMOVDQA32.Z Z12, K1, Z21
-	VCMPPS      $0x1e, Z22, Z17, K1
+	VCMPPS      $0x1e, Z15, Z12, K1
+	VMOVAPS     Z16, Z22
+	VMOVAPS     Z17, K1, Z22
+	VMOVDQA32.Z Z11, K1, Z21
+	VCMPPS      $0x1e, Z22, Z12, K1
 	VPADDD.BCST word_4<>+0(SB), Z21, K1, Z21
 	VPERMPS     Z0, Z21, Z22
-	VCMPPS      $0x1e, Z22, Z17, K1
+	VCMPPS      $0x1e, Z22, Z12, K1
 	VPADDD.BCST word_2<>+0(SB), Z21, K1, Z21
-	VPERMPS     Z6, Z21, Z22
-	VCMPPS      $0x1e, Z22, Z17, K1
+	VPERMPS     Z5, Z21, Z22
+	VCMPPS      $0x1e, Z22, Z12, K1
 	VPADDD.BCST word_1<>+0(SB), Z21, K1, Z21
-	VCMPPS      $0x1e, Z14, Z18, K1
-	VMOVAPS     Z15, Z22
-	VMOVAPS     Z16, K1, Z22
-	VMOVDQA32.Z Z12, K1, Z17
+	VCMPPS      $0x1e, Z15, Z18, K1
+	VMOVAPS     Z16, Z22
+	VMOVAPS     Z17, K1, Z22
+	VMOVDQA32.Z Z11, K1, Z12
 	VCMPPS      $0x1e, Z22, Z18, K1
-	VPADDD.BCST word_4<>+0(SB), Z17, K1, Z17
-	VPERMPS     Z0, Z17, Z22
+	VPADDD.BCST word_4<>+0(SB), Z12, K1, Z12
+	VPERMPS     Z0, Z12, Z22
 	VCMPPS      $0x1e, Z22, Z18, K1
-	VPADDD.BCST word_2<>+0(SB), Z17, K1, Z17
-	VPERMPS     Z6, Z17, Z22
+	VPADDD.BCST word_2<>+0(SB), Z12, K1, Z12
+	VPERMPS     Z5, Z12, Z22
 	VCMPPS      $0x1e, Z22, Z18, K1
-	VPADDD.BCST word_1<>+0(SB), Z17, K1, Z17
-	VPSLLD      $0x08, Z17, Z17
-	VCMPPS      $0x1e, Z14, Z19, K1
-	VMOVAPS     Z15, Z22
-	VMOVAPS     Z16, K1, Z22
-	VMOVDQA32.Z Z12, K1, Z18
+	VPADDD.BCST word_1<>+0(SB), Z12, K1, Z12
+	VCMPPS      $0x1e, Z15, Z19, K1
+	VMOVAPS     Z16, Z22
+	VMOVAPS     Z17, K1, Z22
+	VMOVDQA32.Z Z11, K1, Z18
 	VCMPPS      $0x1e, Z22, Z19, K1
 	VPADDD.BCST word_4<>+0(SB), Z18, K1, Z18
 	VPERMPS     Z0, Z18, Z22
 	VCMPPS      $0x1e, Z22, Z19, K1
 	VPADDD.BCST word_2<>+0(SB), Z18, K1, Z18
-	VPERMPS     Z6, Z18, Z22
+	VPERMPS     Z5, Z18, Z22
 	VCMPPS      $0x1e, Z22, Z19, K1
 	VPADDD.BCST word_1<>+0(SB), Z18, K1, Z18
-	VPSLLD      $0x10, Z18, Z18
-	VCMPPS      $0x1e, Z14, Z20, K1
-	VMOVAPS     Z15, Z22
-	VMOVAPS     Z16, K1, Z22
-	VMOVDQA32.Z Z12, K1, Z19
+	VCMPPS      $0x1e, Z15, Z20, K1
+	VMOVAPS     Z16, Z22
+	VMOVAPS     Z17, K1, Z22
+	VMOVDQA32.Z Z11, K1, Z19
 	VCMPPS      $0x1e, Z22, Z20, K1
 	VPADDD.BCST word_4<>+0(SB), Z19, K1, Z19
 	VPERMPS     Z0, Z19, Z22
 	VCMPPS      $0x1e, Z22, Z20, K1
 	VPADDD.BCST word_2<>+0(SB), Z19, K1, Z19
-	VPERMPS     Z6, Z19, Z22
+	VPERMPS     Z5, Z19, Z22
 	VCMPPS      $0x1e, Z22, Z20, K1
 	VPADDD.BCST word_1<>+0(SB), Z19, K1, Z19
-	VPSLLD      $0x18, Z19, Z19
-	VPTERNLOGD  $0xfe, Z18, Z17, Z21
-	VPORD       Z19, Z21, Z21
+	VPACKUSDW   Z12, Z21, Z21
+	VPACKUSDW   Z19, Z18, Z18
+	VPACKUSWB   Z18, Z21, Z21
 	VPSHUFB     Z21, Z1, Z21
-	VPRORVQ     Z4, Z21, Z21
-	VPSRLQ      $0x1c, Z21, Z17
-	VPORQ       Z17, Z21, Z21
-	VPMOVQD     Z21, Y21
-	VPSHUFB     Z2, Z21, Z21
-	VPERMD      Z21, Z3, Z21
+	VPERMD      Z21, Z2, Z21
+	VPMADDUBSW  Z3, Z21, Z21
+	VPMOVWB     Z21, Y21
+	CMPB        (SP), $0x00
+	JNE         past51
 	VMOVDQU64   Y21, (AX)
-	ADDQ        $0x00000100, DX
-	ADDQ        $0x00000020, AX
-	SUBQ        $0x40, SI
-	CMPQ        SI, $0x40
-	JAE         loop22
 
-done23:
+stored52:
+	ADDQ $0x00000100, DX
+	ADDQ $0x00000020, AX
+	SUBQ $0x40, SI
+	CMPQ SI, $0x40
+	JAE  loop49
+
+done50:
 	TESTQ       SI, SI
-	JZ          none24
+	JZ          none53
 	MOVQ        $-1, R9
 	BZHIQ       SI, R9, R9
 	KMOVW       R9, K1
 	SHRQ        $0x10, R9
-	VMOVUPS.Z   (DX), K1, Z17
+	VMOVUPS.Z   (DX), K1, Z12
 	KMOVW       R9, K1
 	SHRQ        $0x10, R9
 	VMOVUPS.Z   64(DX), K1, Z18
@@ -330,66 +663,61 @@ done23:
 	KMOVW       R9, K1
 	SHRQ        $0x10, R9
 	VMOVUPS.Z   192(DX), K1, Z20
-	VCMPPS      $0x1e, Z14, Z17, K1
-	VMOVAPS     Z15, Z22
-	VMOVAPS     Z16, K1, Z22
-	VMOVDQA32.Z Z12, K1, Z21
-	VCMPPS      $0x1e, Z22, Z17, K1
+	VCMPPS      $0x1e, Z15, Z12, K1
+	VMOVAPS     Z16, Z22
+	VMOVAPS     Z17, K1, Z22
+	VMOVDQA32.Z Z11, K1, Z21
+	VCMPPS      $0x1e, Z22, Z12, K1
 	VPADDD.BCST word_4<>+0(SB), Z21, K1, Z21
 	VPERMPS     Z0, Z21, Z22
-	VCMPPS      $0x1e, Z22, Z17, K1
+	VCMPPS      $0x1e, Z22, Z12, K1
 	VPADDD.BCST word_2<>+0(SB), Z21, K1, Z21
-	VPERMPS     Z6, Z21, Z22
-	VCMPPS      $0x1e, Z22, Z17, K1
+	VPERMPS     Z5, Z21, Z22
+	VCMPPS      $0x1e, Z22, Z12, K1
 	VPADDD.BCST word_1<>+0(SB), Z21, K1, Z21
-	VCMPPS      $0x1e, Z14, Z18, K1
-	VMOVAPS     Z15, Z22
-	VMOVAPS     Z16, K1, Z22
-	VMOVDQA32.Z Z12, K1, Z17
+	VCMPPS      $0x1e, Z15, Z18, K1
+	VMOVAPS     Z16, Z22
+	VMOVAPS     Z17, K1, Z22
+	VMOVDQA32.Z Z11, K1, Z12
 	VCMPPS      $0x1e, Z22, Z18, K1
-	VPADDD.BCST word_4<>+0(SB), Z17, K1, Z17
-	VPERMPS     Z0, Z17, Z22
+	VPADDD.BCST word_4<>+0(SB), Z12, K1, Z12
+	VPERMPS     Z0, Z12, Z22
 	VCMPPS      $0x1e, Z22, Z18, K1
-	VPADDD.BCST word_2<>+0(SB), Z17, K1, Z17
-	VPERMPS     Z6, Z17, Z22
+	VPADDD.BCST word_2<>+0(SB), Z12, K1, Z12
+	VPERMPS     Z5, Z12, Z22
 	VCMPPS      $0x1e, Z22, Z18, K1
-	VPADDD.BCST word_1<>+0(SB), Z17, K1, Z17
-	VPSLLD      $0x08, Z17, Z17
-	VCMPPS      $0x1e, Z14, Z19, K1
-	VMOVAPS     Z15, Z22
-	VMOVAPS     Z16, K1, Z22
-	VMOVDQA32.Z Z12, K1, Z18
+	VPADDD.BCST word_1<>+0(SB), Z12, K1, Z12
+	VCMPPS      $0x1e, Z15, Z19, K1
+	VMOVAPS     Z16, Z22
+	VMOVAPS     Z17, K1, Z22
+	VMOVDQA32.Z Z11, K1, Z18
 	VCMPPS      $0x1e, Z22, Z19, K1
 	VPADDD.BCST word_4<>+0(SB), Z18, K1, Z18
 	VPERMPS     Z0, Z18, Z22
 	VCMPPS      $0x1e, Z22, Z19, K1
 	VPADDD.BCST word_2<>+0(SB), Z18, K1, Z18
-	VPERMPS     Z6, Z18, Z22
+	VPERMPS     Z5, Z18, Z22
 	VCMPPS      $0x1e, Z22, Z19, K1
 	VPADDD.BCST word_1<>+0(SB), Z18, K1, Z18
-	VPSLLD      $0x10, Z18, Z18
-	VCMPPS      $0x1e, Z14, Z20, K1
-	VMOVAPS     Z15, Z14
-	VMOVAPS     Z16, K1, Z14
-	VMOVDQA32.Z Z12, K1, Z15
-	VCMPPS      $0x1e, Z14, Z20, K1
-	VPADDD.BCST word_4<>+0(SB), Z15, K1, Z15
-	VPERMPS     Z0, Z15, Z14
-	VCMPPS      $0x1e, Z14, Z20, K1
-	VPADDD.BCST word_2<>+0(SB), Z15, K1, Z15
-	VPERMPS     Z6, Z15, Z14
-	VCMPPS      $0x1e, Z14, Z20, K1
-	VPADDD.BCST word_1<>+0(SB), Z15, K1, Z15
-	VPSLLD      $0x18, Z15, Z15
-	VPTERNLOGD  $0xfe, Z18, Z17, Z21
-	VPORD       Z15, Z21, Z21
+	VCMPPS      $0x1e, Z15, Z20, K1
+	VMOVAPS     Z16, Z15
+	VMOVAPS     Z17, K1, Z15
+	VMOVDQA32.Z Z11, K1, Z16
+	VCMPPS      $0x1e, Z15, Z20, K1
+	VPADDD.BCST word_4<>+0(SB), Z16, K1, Z16
+	VPERMPS     Z0, Z16, Z15
+	VCMPPS      $0x1e, Z15, Z20, K1
+	VPADDD.BCST word_2<>+0(SB), Z16, K1, Z16
+	VPERMPS     Z5, Z16, Z15
+	VCMPPS      $0x1e, Z15, Z20, K1
+	VPADDD.BCST word_1<>+0(SB), Z16, K1, Z16
+	VPACKUSDW   Z12, Z21, Z21
+	VPACKUSDW   Z16, Z18, Z18
+	VPACKUSWB   Z18, Z21, Z21
 	VPSHUFB     Z21, Z1, Z21
-	VPRORVQ     Z4, Z21, Z21
-	VPSRLQ      $0x1c, Z21, Z0
-	VPORQ       Z0, Z21, Z21
-	VPMOVQD     Z21, Y21
-	VPSHUFB     Z2, Z21, Z21
-	VPERMD      Z21, Z3, Z21
+	VPERMD      Z21, Z2, Z21
+	VPMADDUBSW  Z3, Z21, Z21
+	VPMOVWB     Z21, Y21
 	LEAQ        1(SI), R9
 	SHRQ        $0x01, R9
 	MOVQ        $-1, R10
@@ -397,133 +725,155 @@ done23:
 	KMOVQ       R10, K1
 	VMOVDQU8    Z21, K1, (AX)
 	ADDQ        R9, AX
-	LEAQ        (DX)(SI*4), DX
 	TESTL       $0x00000001, SI
-	JZ          none24
-	MOVBLZX     -1(AX), SI
-	MOVBLZX     zero+104(FP), R9
+	JZ          even54
+	MOVBLZX     -1(AX), R9
+	MOVBLZX     zero+104(FP), R10
 	CMPB        highFirst+105(FP), $0x00
-	JE          low25
-	ANDL        $0x000000f0, SI
-	JMP         stored26
+	JE          low55
+	ANDL        $0x000000f0, R9
+	JMP         stored56
 
-low25:
-	ANDL $0x0000000f, SI
-	SHLL $0x04, R9
+low55:
+	ANDL $0x0000000f, R9
+	SHLL $0x04, R10
 
-stored26:
-	ORL  R9, SI
-	MOVB SI, -1(AX)
+stored56:
+	ORL  R10, R9
+	MOVB R9, -1(AX)
 
-none24:
-done21:
-done17:
+even54:
+	LEAQ (DX)(SI*4), DX
+	XORQ SI, SI
+
+none53:
+done48:
+done44:
 	ADDQ    $0x00000004, CX
-	VMOVAPS X13, X0
+	VMOVAPS X14, X0
 	MOVQ    R8, SI
 	TESTQ   SI, SI
-	JNZ     block1
+	JNZ     block28
 
-finished2:
+finished29:
+	MOVQ  8(SP), BX
+	TESTQ BX, BX
+	JNZ   fewAtATime2
+	CMPQ  (SP), $0x00
+	JEQ   unfenced57
+	SFENCE
+
+unfenced57:
 	VZEROUPPER
 	RET
 
-small20:
-	VMULPS.BCST        word_6c000000<>+0(SB), Z0, Z0
-	VMULPS             Z0, Z7, Z6
-	VFMADD231PS.RD_SAE Z0, Z5, Z6
-	VPERMPS            Z6, Z11, Z0
-	VPERMPS            Z6, Z8, Z14
-	VPERMPS            Z6, Z9, Z15
-	VPERMPS            Z6, Z10, Z16
-	CMPQ               SI, $0x40
-	JB                 done28
+past26:
+	VMOVNTDQ Y22, (AX)
+	JMP      stored27
 
-loop27:
-	VMOVUPS     (DX), Z17
-	VMULPS.BCST word_6c000000<>+0(SB), Z17, Z17
+past51:
+	VMOVNTDQ Y21, (AX)
+	JMP      stored52
+
+small47:
+	VMULPS.BCST        word_6c000000<>+0(SB), Z0, Z0
+	VMULPS             Z0, Z6, Z5
+	VFMADD231PS.RD_SAE Z0, Z4, Z5
+	VPERMPS            Z5, Z10, Z0
+	VPERMPS            Z5, Z7, Z15
+	VPERMPS            Z5, Z8, Z16
+	VPERMPS            Z5, Z9, Z17
+	CMPQ               SI, $0x40
+	JB                 done59
+
+loop58:
+	PREFETCHT0  16384(DX)
+	VMOVUPS     (DX), Z12
+	VMULPS.BCST word_6c000000<>+0(SB), Z12, Z12
+	PREFETCHT0  16448(DX)
 	VMOVUPS     64(DX), Z18
 	VMULPS.BCST word_6c000000<>+0(SB), Z18, Z18
+	PREFETCHT0  16512(DX)
 	VMOVUPS     128(DX), Z19
 	VMULPS.BCST word_6c000000<>+0(SB), Z19, Z19
+	PREFETCHT0  16576(DX)
 	VMOVUPS     192(DX), Z20
 	VMULPS.BCST word_6c000000<>+0(SB), Z20, Z20
-	VCMPPS      $0x1e, Z14, Z17, K1
-	VMOVAPS     Z15, Z22
-	VMOVAPS     Z16, K1, Z22
-	VMOVDQA32.Z Z12, K1, Z21
-	VCMPPS      $0x1e, Z22, Z17, K1
+	VCMPPS      $0x1e, Z15, Z12, K1
+	VMOVAPS     Z16, Z22
+	VMOVAPS     Z17, K1, Z22
+	VMOVDQA32.Z Z11, K1, Z21
+	VCMPPS      $0x1e, Z22, Z12, K1
 	VPADDD.BCST word_4<>+0(SB), Z21, K1, Z21
 	VPERMPS     Z0, Z21, Z22
-	VCMPPS      $0x1e, Z22, Z17, K1
+	VCMPPS      $0x1e, Z22, Z12, K1
 	VPADDD.BCST word_2<>+0(SB), Z21, K1, Z21
-	VPERMPS     Z6, Z21, Z22
-	VCMPPS      $0x1e, Z22, Z17, K1
+	VPERMPS     Z5, Z21, Z22
+	VCMPPS      $0x1e, Z22, Z12, K1
 	VPADDD.BCST word_1<>+0(SB), Z21, K1, Z21
-	VCMPPS      $0x1e, Z14, Z18, K1
-	VMOVAPS     Z15, Z22
-	VMOVAPS     Z16, K1, Z22
-	VMOVDQA32.Z Z12, K1, Z17
+	VCMPPS      $0x1e, Z15, Z18, K1
+	VMOVAPS     Z16, Z22
+	VMOVAPS     Z17, K1, Z22
+	VMOVDQA32.Z Z11, K1, Z12
 	VCMPPS      $0x1e, Z22, Z18, K1
-	VPADDD.BCST word_4<>+0(SB), Z17, K1, Z17
-	VPERMPS     Z0, Z17, Z22
+	VPADDD.BCST word_4<>+0(SB), Z12, K1, Z12
+	VPERMPS     Z0, Z12, Z22
 	VCMPPS      $0x1e, Z22, Z18, K1
-	VPADDD.BCST word_2<>+0(SB), Z17, K1, Z17
-	VPERMPS     Z6, Z17, Z22
+	VPADDD.BCST word_2<>+0(SB), Z12, K1, Z12
+	VPERMPS     Z5, Z12, Z22
 	VCMPPS      $0x1e, Z22, Z18, K1
-	VPADDD.BCST word_1<>+0(SB), Z17, K1, Z17
-	VPSLLD      $0x08, Z17, Z17
-	VCMPPS      $0x1e, Z14, Z19, K1
-	VMOVAPS     Z15, Z22
-	VMOVAPS     Z16, K1, Z22
-	VMOVDQA32.Z Z12, K1, Z18
+	VPADDD.BCST word_1<>+0(SB), Z12, K1, Z12
+	VCMPPS      $0x1e, Z15, Z19, K1
+	VMOVAPS     Z16, Z22
+	VMOVAPS     Z17, K1, Z22
+	VMOVDQA32.Z Z11, K1, Z18
 	VCMPPS      $0x1e, Z22, Z19, K1
 	VPADDD.BCST word_4<>+0(SB), Z18, K1, Z18
 	VPERMPS     Z0, Z18, Z22
 	VCMPPS      $0x1e, Z22, Z19, K1
 	VPADDD.BCST word_2<>+0(SB), Z18, K1, Z18
-	VPERMPS     Z6, Z18, Z22
+	VPERMPS     Z5, Z18, Z22
 	VCMPPS      $0x1e, Z22, Z19, K1
 	VPADDD.BCST word_1<>+0(SB), Z18, K1, Z18
-	VPSLLD      $0x10, Z18, Z18
-	VCMPPS      $0x1e, Z14, Z20, K1
-	VMOVAPS     Z15, Z22
-	VMOVAPS     Z16, K1, Z22
-	VMOVDQA32.Z Z12, K1, Z19
+	VCMPPS      $0x1e, Z15, Z20, K1
+	VMOVAPS     Z16, Z22
+	VMOVAPS     Z17, K1, Z22
+	VMOVDQA32.Z Z11, K1, Z19
 	VCMPPS      $0x1e, Z22, Z20, K1
 	VPADDD.BCST word_4<>+0(SB), Z19, K1, Z19
 	VPERMPS     Z0, Z19, Z22
 	VCMPPS      $0x1e, Z22, Z20, K1
 	VPADDD.BCST word_2<>+0(SB), Z19, K1, Z19
-	VPERMPS     Z6, Z19, Z22
+	VPERMPS     Z5, Z19, Z22
 	VCMPPS      $0x1e, Z22, Z20, K1
 	VPADDD.BCST word_1<>+0(SB), Z19, K1, Z19
-	VPSLLD      $0x18, Z19, Z19
-	VPTERNLOGD  $0xfe, Z18, Z17, Z21
-	VPORD       Z19, Z21, Z21
+	VPACKUSDW   Z12, Z21, Z21
+	VPACKUSDW   Z19, Z18, Z18
+	VPACKUSWB   Z18, Z21, Z21
 	VPSHUFB     Z21, Z1, Z21
-	VPRORVQ     Z4, Z21, Z21
-	VPSRLQ      $0x1c, Z21, Z17
-	VPORQ       Z17, Z21, Z21
-	VPMOVQD     Z21, Y21
-	VPSHUFB     Z2, Z21, Z21
-	VPERMD      Z21, Z3, Z21
+	VPERMD      Z21, Z2, Z21
+	VPMADDUBSW  Z3, Z21, Z21
+	VPMOVWB     Z21, Y21
+	CMPB        (SP), $0x00
+	JNE         past60
 	VMOVDQU64   Y21, (AX)
-	ADDQ        $0x00000100, DX
-	ADDQ        $0x00000020, AX
-	SUBQ        $0x40, SI
-	CMPQ        SI, $0x40
-	JAE         loop27
 
-done28:
+stored61:
+	ADDQ $0x00000100, DX
+	ADDQ $0x00000020, AX
+	SUBQ $0x40, SI
+	CMPQ SI, $0x40
+	JAE  loop58
+
+done59:
 	TESTQ       SI, SI
-	JZ          none29
+	JZ          none62
 	MOVQ        $-1, R9
 	BZHIQ       SI, R9, R9
 	KMOVW       R9, K1
 	SHRQ        $0x10, R9
-	VMOVUPS.Z   (DX), K1, Z17
-	VMULPS.BCST word_6c000000<>+0(SB), Z17, Z17
+	VMOVUPS.Z   (DX), K1, Z12
+	VMULPS.BCST word_6c000000<>+0(SB), Z12, Z12
 	KMOVW       R9, K1
 	SHRQ        $0x10, R9
 	VMOVUPS.Z   64(DX), K1, Z18
@@ -536,66 +886,61 @@ done28:
 	SHRQ        $0x10, R9
 	VMOVUPS.Z   192(DX), K1, Z20
 	VMULPS.BCST word_6c000000<>+0(SB), Z20, Z20
-	VCMPPS      $0x1e, Z14, Z17, K1
-	VMOVAPS     Z15, Z22
-	VMOVAPS     Z16, K1, Z22
-	VMOVDQA32.Z Z12, K1, Z21
-	VCMPPS      $0x1e, Z22, Z17, K1
+	VCMPPS      $0x1e, Z15, Z12, K1
+	VMOVAPS     Z16, Z22
+	VMOVAPS     Z17, K1, Z22
+	VMOVDQA32.Z Z11, K1, Z21
+	VCMPPS      $0x1e, Z22, Z12, K1
 	VPADDD.BCST word_4<>+0(SB), Z21, K1, Z21
 	VPERMPS     Z0, Z21, Z22
-	VCMPPS      $0x1e, Z22, Z17, K1
+	VCMPPS      $0x1e, Z22, Z12, K1
 	VPADDD.BCST word_2<>+0(SB), Z21, K1, Z21
-	VPERMPS     Z6, Z21, Z22
-	VCMPPS      $0x1e, Z22, Z17, K1
+	VPERMPS     Z5, Z21, Z22
+	VCMPPS      $0x1e, Z22, Z12, K1
 	VPADDD.BCST word_1<>+0(SB), Z21, K1, Z21
-	VCMPPS      $0x1e, Z14, Z18, K1
-	VMOVAPS     Z15, Z22
-	VMOVAPS     Z16, K1, Z22
-	VMOVDQA32.Z Z12, K1, Z17
+	VCMPPS      $0x1e, Z15, Z18, K1
+	VMOVAPS     Z16, Z22
+	VMOVAPS     Z17, K1, Z22
+	VMOVDQA32.Z Z11, K1, Z12
 	VCMPPS      $0x1e, Z22, Z18, K1
-	VPADDD.BCST word_4<>+0(SB), Z17, K1, Z17
-	VPERMPS     Z0, Z17, Z22
+	VPADDD.BCST word_4<>+0(SB), Z12, K1, Z12
+	VPERMPS     Z0, Z12, Z22
 	VCMPPS      $0x1e, Z22, Z18, K1
-	VPADDD.BCST word_2<>+0(SB), Z17, K1, Z17
-	VPERMPS     Z6, Z17, Z22
+	VPADDD.BCST word_2<>+0(SB), Z12, K1, Z12
+	VPERMPS     Z5, Z12, Z22
 	VCMPPS      $0x1e, Z22, Z18, K1
-	VPADDD.BCST word_1<>+0(SB), Z17, K1, Z17
-	VPSLLD      $0x08, Z17, Z17
-	VCMPPS      $0x1e, Z14, Z19, K1
-	VMOVAPS     Z15, Z22
-	VMOVAPS     Z16, K1, Z22
-	VMOVDQA32.Z Z12, K1, Z18
+	VPADDD.BCST word_1<>+0(SB), Z12, K1, Z12
+	VCMPPS      $0x1e, Z15, Z19, K1
+	VMOVAPS     Z16, Z22
+	VMOVAPS     Z17, K1, Z22
+	VMOVDQA32.Z Z11, K1, Z18
 	VCMPPS      $0x1e, Z22, Z19, K1
 	VPADDD.BCST word_4<>+0(SB), Z18, K1, Z18
 	VPERMPS     Z0, Z18, Z22
 	VCMPPS      $0x1e, Z22, Z19, K1
 	VPADDD.BCST word_2<>+0(SB), Z18, K1, Z18
-	VPERMPS     Z6, Z18, Z22
+	VPERMPS     Z5, Z18, Z22
 	VCMPPS      $0x1e, Z22, Z19, K1
 	VPADDD.BCST word_1<>+0(SB), Z18, K1, Z18
-	VPSLLD      $0x10, Z18, Z18
-	VCMPPS      $0x1e, Z14, Z20, K1
-	VMOVAPS     Z15, Z14
-	VMOVAPS     Z16, K1, Z14
-	VMOVDQA32.Z Z12, K1, Z15
-	VCMPPS      $0x1e, Z14, Z20, K1
-	VPADDD.BCST word_4<>+0(SB), Z15, K1, Z15
-	VPERMPS     Z0, Z15, Z14
-	VCMPPS      $0x1e, Z14, Z20, K1
-	VPADDD.BCST word_2<>+0(SB), Z15, K1, Z15
-	VPERMPS     Z6, Z15, Z14
-	VCMPPS      $0x1e, Z14, Z20, K1
-	VPADDD.BCST word_1<>+0(SB), Z15, K1, Z15
-	VPSLLD      $0x18, Z15, Z15
-	VPTERNLOGD  $0xfe, Z18, Z17, Z21
-	VPORD       Z15, Z21, Z21
+	VCMPPS      $0x1e, Z15, Z20, K1
+	VMOVAPS     Z16, Z15
+	VMOVAPS     Z17, K1, Z15
+	VMOVDQA32.Z Z11, K1, Z16
+	VCMPPS      $0x1e, Z15, Z20, K1
+	VPADDD.BCST word_4<>+0(SB), Z16, K1, Z16
+	VPERMPS     Z0, Z16, Z15
+	VCMPPS      $0x1e, Z15, Z20, K1
+	VPADDD.BCST word_2<>+0(SB), Z16, K1, Z16
+	VPERMPS     Z5, Z16, Z15
+	VCMPPS      $0x1e, Z15, Z20, K1
+	VPADDD.BCST word_1<>+0(SB), Z16, K1, Z16
+	VPACKUSDW   Z12, Z21, Z21
+	VPACKUSDW   Z16, Z18, Z18
+	VPACKUSWB   Z18, Z21, Z21
 	VPSHUFB     Z21, Z1, Z21
-	VPRORVQ     Z4, Z21, Z21
-	VPSRLQ      $0x1c, Z21, Z0
-	VPORQ       Z0, Z21, Z21
-	VPMOVQD     Z21, Y21
-	VPSHUFB     Z2, Z21, Z21
-	VPERMD      Z21, Z3, Z21
+	VPERMD      Z21, Z2, Z21
+	VPMADDUBSW  Z3, Z21, Z21
+	VPMOVWB     Z21, Y21
 	LEAQ        1(SI), R9
 	SHRQ        $0x01, R9
 	MOVQ        $-1, R10
@@ -603,50 +948,51 @@ done28:
 	KMOVQ       R10, K1
 	VMOVDQU8    Z21, K1, (AX)
 	ADDQ        R9, AX
-	LEAQ        (DX)(SI*4), DX
 	TESTL       $0x00000001, SI
-	JZ          none29
-	MOVBLZX     -1(AX), SI
-	MOVBLZX     zero+104(FP), R9
+	JZ          even63
+	MOVBLZX     -1(AX), R9
+	MOVBLZX     zero+104(FP), R10
 	CMPB        highFirst+105(FP), $0x00
-	JE          low30
-	ANDL        $0x000000f0, SI
-	JMP         stored31
+	JE          low64
+	ANDL        $0x000000f0, R9
+	JMP         stored65
 
-low30:
-	ANDL $0x0000000f, SI
-	SHLL $0x04, R9
+low64:
+	ANDL $0x0000000f, R9
+	SHLL $0x04, R10
 
-stored31:
-	ORL  R9, SI
-	MOVB SI, -1(AX)
+stored65:
+	ORL  R10, R9
+	MOVB R9, -1(AX)
 
-none29:
-	JMP done21
+even63:
+	LEAQ (DX)(SI*4), DX
+	XORQ SI, SI
 
-DATA turned_c080400_d090501_e0a0602_f0b0703<>+0(SB)/4, $0x0c080400
-DATA turned_c080400_d090501_e0a0602_f0b0703<>+4(SB)/4, $0x0d090501
-DATA turned_c080400_d090501_e0a0602_f0b0703<>+8(SB)/4, $0x0e0a0602
-DATA turned_c080400_d090501_e0a0602_f0b0703<>+12(SB)/4, $0x0f0b0703
-GLOBL turned_c080400_d090501_e0a0602_f0b0703<>(SB), RODATA|NOPTR, $16
+none62:
+	JMP done48
 
-DATA lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB)/4, $0x00000000
-DATA lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+4(SB)/4, $0x00000004
-DATA lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+8(SB)/4, $0x00000001
-DATA lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+12(SB)/4, $0x00000005
-DATA lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+16(SB)/4, $0x00000002
-DATA lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+20(SB)/4, $0x00000006
-DATA lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+24(SB)/4, $0x00000003
-DATA lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+28(SB)/4, $0x00000007
-DATA lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+32(SB)/4, $0x00000008
-DATA lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+36(SB)/4, $0x0000000c
-DATA lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+40(SB)/4, $0x00000009
-DATA lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+44(SB)/4, $0x0000000d
-DATA lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+48(SB)/4, $0x0000000a
-DATA lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+52(SB)/4, $0x0000000e
-DATA lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+56(SB)/4, $0x0000000b
-DATA lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+60(SB)/4, $0x0000000f
-GLOBL lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>(SB), RODATA|NOPTR, $64
+past60:
+	VMOVNTDQ Y21, (AX)
+	JMP      stored61
+
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB)/4, $0x00000000
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+4(SB)/4, $0x00000004
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+8(SB)/4, $0x00000008
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+12(SB)/4, $0x0000000c
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+16(SB)/4, $0x00000001
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+20(SB)/4, $0x00000005
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+24(SB)/4, $0x00000009
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+28(SB)/4, $0x0000000d
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+32(SB)/4, $0x00000002
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+36(SB)/4, $0x00000006
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+40(SB)/4, $0x0000000a
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+44(SB)/4, $0x0000000e
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+48(SB)/4, $0x00000003
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+52(SB)/4, $0x00000007
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+56(SB)/4, $0x0000000b
+DATA transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+60(SB)/4, $0x0000000f
+GLOBL transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>(SB), RODATA|NOPTR, $64
 
 DATA word_1<>+0(SB)/4, $0x00000001
 GLOBL word_1<>(SB), RODATA|NOPTR, $4
@@ -687,6 +1033,12 @@ GLOBL word_8<>(SB), RODATA|NOPTR, $4
 DATA word_7fffffff<>+0(SB)/4, $0x7fffffff
 GLOBL word_7fffffff<>(SB), RODATA|NOPTR, $4
 
+DATA word_21800000<>+0(SB)/4, $0x21800000
+GLOBL word_21800000<>(SB), RODATA|NOPTR, $4
+
+DATA word_5e000000<>+0(SB)/4, $0x5e000000
+GLOBL word_5e000000<>(SB), RODATA|NOPTR, $4
+
 DATA word_4<>+0(SB)/4, $0x00000004
 GLOBL word_4<>(SB), RODATA|NOPTR, $4
 
@@ -696,117 +1048,434 @@ GLOBL word_2<>(SB), RODATA|NOPTR, $4
 DATA word_6c000000<>+0(SB)/4, $0x6c000000
 GLOBL word_6c000000<>(SB), RODATA|NOPTR, $4
 
-// func Quantize4CellsAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, cells *[64]uint32, order *[256]uint8, zero uint8, highFirst bool) int
+// func Quantize4CellsAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, cells *[64]uint32, order *[256]uint8, zero uint8, highFirst bool, stream bool) int
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+
-TEXT ·Quantize4CellsAVX512(SB), $0-120
-	MOVQ            codes_base+0(FP), AX
-	MOVQ            scales_base+24(FP), CX
-	MOVQ            x_base+48(FP), DX
-	MOVQ            cells+88(FP), BX
-	MOVQ            order+96(FP), SI
-	VBROADCASTI32X4 turned_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z2
-	VBROADCASTI32X4 (SI), Z1
-	VMOVDQU32       lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z3
-	MOVBLZX         highFirst+105(FP), SI
-	SHLL            $0x05, SI
-	VPBROADCASTQ    SI, Z4
-	VMOVUPS         (BX), Z5
+TEXT ·Quantize4CellsAVX512(SB), $32-120
+	MOVQ  codes_base+0(FP), AX
+	MOVQ  scales_base+24(FP), CX
+	MOVQ  x_base+48(FP), DX
+	XORL  BX, BX
+	CMPB  stream+106(FP), $0x00
+	JE    cached66
+	MOVQ  block+72(FP), SI
+	TESTQ $0x0000003f, SI
+	JNZ   cached66
+	TESTQ $0x0000003f, AX
+	JNZ   cached66
+	INCQ  BX
+
+cached66:
+	MOVQ            cells+88(FP), SI
+	MOVQ            order+96(FP), DI
+	VBROADCASTI32X4 (DI), Z2
+	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z3
+	MOVL            $0x00001001, DI
+	MOVL            $0x00000110, R8
+	CMPB            highFirst+105(FP), $0x00
+	CMOVLNE         R8, DI
+	VPBROADCASTW    DI, Z4
+	VMOVUPS         (SI), Z5
 	VPMOVD2M        Z5, K1
 	VPADDD.BCST     word_1<>+0(SB), Z5, Z8
 	VPSUBD.BCST     word_1<>+0(SB), Z5, K1, Z8
 	VSUBPS          Z5, Z8, Z8
 	VMULPS.BCST     word_3f000000<>+0(SB), Z8, Z8
-	VMOVDQU32       128(BX), Z7
-	VMOVUPS         64(BX), Z9
+	VMOVDQU32       128(SI), Z7
+	VMOVUPS         64(SI), Z9
 	VPMOVD2M        Z9, K1
 	VPADDD.BCST     word_1<>+0(SB), Z9, Z12
 	VPSUBD.BCST     word_1<>+0(SB), Z9, K1, Z12
 	VSUBPS          Z9, Z12, Z12
 	VMULPS.BCST     word_3f000000<>+0(SB), Z12, Z12
-	VMOVDQU32       192(BX), Z11
-	VPBROADCASTD    word_4b400000<>+0(SB), Z14
-	VPBROADCASTD    word_1<>+0(SB), Z15
-	MOVQ            $0x00000000, ret+112(FP)
+	VMOVDQU32       192(SI), Z11
+	VPBROADCASTD    word_4b400000<>+0(SB), Z13
+	VPBROADCASTD    word_1<>+0(SB), Z14
+	MOVQ            BX, (SP)
 	MOVQ            x_len+56(FP), BX
-	TESTQ           BX, BX
-	JZ              finished33
-	MOVQ            DX, DI
-	MOVQ            block+72(FP), SI
-	CMPQ            SI, BX
-	CMOVQGT         BX, SI
-	SUBQ            SI, BX
-	MOVQ            SI, R8
-	MOVQ            DI, R9
-	LEAQ            (DI)(SI*4), DI
-	VPBROADCASTD    word_7fffffff<>+0(SB), Z0
-	VPXORD          Z6, Z6, Z6
-	VPXORD          Z10, Z10, Z10
-	VPXORD          Z13, Z13, Z13
-	VPXORD          Z17, Z17, Z17
-	CMPQ            R8, $0x40
-	JB              done35
+	MOVQ            $0x00000000, ret+112(FP)
 
-loop34:
-	PREFETCHT0 16384(R9)
-	VPANDD     (R9), Z0, Z18
-	VPMAXUD    Z18, Z6, Z6
-	PREFETCHT0 16448(R9)
-	VPANDD     64(R9), Z0, Z18
-	VPMAXUD    Z18, Z10, Z10
-	PREFETCHT0 16512(R9)
-	VPANDD     128(R9), Z0, Z18
-	VPMAXUD    Z18, Z13, Z13
-	PREFETCHT0 16576(R9)
-	VPANDD     192(R9), Z0, Z18
-	VPMAXUD    Z18, Z17, Z17
-	ADDQ       $0x00000100, R9
-	SUBQ       $0x40, R8
-	CMPQ       R8, $0x40
-	JAE        loop34
+fewAtATime67:
+	MOVQ         $0x00000000, 8(SP)
+	MOVQ         block+72(FP), DI
+	TESTQ        $0x0000003f, DI
+	JNZ          few68
+	CMPQ         DI, $0x00000200
+	JHI          few68
+	SHLQ         $0x02, DI
+	CMPQ         BX, DI
+	JB           few68
+	VPBROADCASTD word_7fffffff<>+0(SB), Z15
+	MOVQ         DX, R8
+	VBROADCASTSS least+84(FP), Z0
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done71
 
-done35:
+loop70:
+	VPANDD  (R8), Z15, Z1
+	VPANDD  64(R8), Z15, Z6
+	VPANDD  128(R8), Z15, Z10
+	VPANDD  192(R8), Z15, Z18
+	VPMAXUD Z6, Z1, Z1
+	VPMAXUD Z18, Z10, Z10
+	VPMAXUD Z10, Z1, Z1
+	VPMAXUD Z1, Z0, Z0
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop70
+
+done71:
+	VBROADCASTSS least+84(FP), Z1
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done73
+
+loop72:
+	VPANDD  (R8), Z15, Z6
+	VPANDD  64(R8), Z15, Z10
+	VPANDD  128(R8), Z15, Z18
+	VPANDD  192(R8), Z15, Z19
+	VPMAXUD Z10, Z6, Z6
+	VPMAXUD Z19, Z18, Z18
+	VPMAXUD Z18, Z6, Z6
+	VPMAXUD Z6, Z1, Z1
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop72
+
+done73:
+	VBROADCASTSS least+84(FP), Z6
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done75
+
+loop74:
+	VPANDD  (R8), Z15, Z10
+	VPANDD  64(R8), Z15, Z18
+	VPANDD  128(R8), Z15, Z19
+	VPANDD  192(R8), Z15, Z20
+	VPMAXUD Z18, Z10, Z10
+	VPMAXUD Z20, Z19, Z19
+	VPMAXUD Z19, Z10, Z10
+	VPMAXUD Z10, Z6, Z6
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop74
+
+done75:
+	VBROADCASTSS least+84(FP), Z10
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done77
+
+loop76:
+	VPANDD  (R8), Z15, Z18
+	VPANDD  64(R8), Z15, Z19
+	VPANDD  128(R8), Z15, Z20
+	VPANDD  192(R8), Z15, Z21
+	VPMAXUD Z19, Z18, Z18
+	VPMAXUD Z21, Z20, Z20
+	VPMAXUD Z20, Z18, Z18
+	VPMAXUD Z18, Z10, Z10
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop76
+
+done77:
+	VSHUFI32X4 $0x88, Z1, Z0, Z18
+	VSHUFI32X4 $0xdd, Z1, Z0, Z0
+	VPMAXUD    Z0, Z18, Z18
+	VSHUFI32X4 $0x88, Z10, Z6, Z0
+	VSHUFI32X4 $0xdd, Z10, Z6, Z1
+	VPMAXUD    Z1, Z0, Z0
+	VSHUFI32X4 $0x88, Z0, Z18, Z1
+	VSHUFI32X4 $0xdd, Z0, Z18, Z0
+	VPMAXUD    Z0, Z1, Z1
+	VPSHUFD    $0x4e, Z1, Z0
+	VPMAXUD    Z0, Z1, Z1
+	VPSHUFD    $0xb1, Z1, Z0
+	VPMAXUD    Z0, Z1, Z1
+	VMOVDQU32  transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z0
+	VPERMD     Z1, Z0, Z1
+	VMOVAPS    X1, X0
+
+again78:
+	MOVQ         BX, SI
+	SUBQ         DI, SI
+	CMPQ         SI, DI
+	JB           last79
+	VBROADCASTSS least+84(FP), Z1
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done81
+
+loop80:
+	VPANDD  (R8), Z15, Z6
+	VPANDD  64(R8), Z15, Z10
+	VPANDD  128(R8), Z15, Z16
+	VPANDD  192(R8), Z15, Z18
+	VPMAXUD Z10, Z6, Z6
+	VPMAXUD Z18, Z16, Z16
+	VPMAXUD Z16, Z6, Z6
+	VPMAXUD Z6, Z1, Z1
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop80
+
+done81:
+	VBROADCASTSS least+84(FP), Z6
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done83
+
+loop82:
+	VPANDD  (R8), Z15, Z10
+	VPANDD  64(R8), Z15, Z16
+	VPANDD  128(R8), Z15, Z18
+	VPANDD  192(R8), Z15, Z19
+	VPMAXUD Z16, Z10, Z10
+	VPMAXUD Z19, Z18, Z18
+	VPMAXUD Z18, Z10, Z10
+	VPMAXUD Z10, Z6, Z6
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop82
+
+done83:
+	VBROADCASTSS least+84(FP), Z10
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done85
+
+loop84:
+	VPANDD  (R8), Z15, Z16
+	VPANDD  64(R8), Z15, Z18
+	VPANDD  128(R8), Z15, Z19
+	VPANDD  192(R8), Z15, Z20
+	VPMAXUD Z18, Z16, Z16
+	VPMAXUD Z20, Z19, Z19
+	VPMAXUD Z19, Z16, Z16
+	VPMAXUD Z16, Z10, Z10
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop84
+
+done85:
+	VBROADCASTSS least+84(FP), Z16
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done87
+
+loop86:
+	VPANDD  (R8), Z15, Z18
+	VPANDD  64(R8), Z15, Z19
+	VPANDD  128(R8), Z15, Z20
+	VPANDD  192(R8), Z15, Z21
+	VPMAXUD Z19, Z18, Z18
+	VPMAXUD Z21, Z20, Z20
+	VPMAXUD Z20, Z18, Z18
+	VPMAXUD Z18, Z16, Z16
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop86
+
+done87:
+	VSHUFI32X4 $0x88, Z6, Z1, Z18
+	VSHUFI32X4 $0xdd, Z6, Z1, Z1
+	VPMAXUD    Z1, Z18, Z18
+	VSHUFI32X4 $0x88, Z16, Z10, Z1
+	VSHUFI32X4 $0xdd, Z16, Z10, Z6
+	VPMAXUD    Z6, Z1, Z1
+	VSHUFI32X4 $0x88, Z1, Z18, Z6
+	VSHUFI32X4 $0xdd, Z1, Z18, Z1
+	VPMAXUD    Z1, Z6, Z6
+	VPSHUFD    $0x4e, Z6, Z1
+	VPMAXUD    Z1, Z6, Z6
+	VPSHUFD    $0xb1, Z6, Z1
+	VPMAXUD    Z1, Z6, Z6
+	VMOVDQU32  transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z1
+	VPERMD     Z6, Z1, Z6
+	VMOVAPS    X6, X16
+
+last79:
+	VBROADCASTSS divisor+80(FP), X1
+	VDIVPS       X1, X0, X0
+	VPSUBD.BCST  word_21800000<>+0(SB), X0, X1
+	VPCMPUD.BCST $0x05, word_5e000000<>+0(SB), X1, K1
+	KMOVW        K1, SI
+	TESTL        SI, SI
+	JZ           ordinary69
+	SUBQ         DI, BX
+	MOVQ         BX, 8(SP)
+	MOVQ         DI, BX
+	JMP          few68
+
+ordinary69:
+	VMOVUPS      X0, (CX)
+	VBROADCASTSS word_417fd70a<>+0(SB), Z1
+	VDIVPS       X0, X1, X1
+	VMOVUPS      X1, 16(SP)
+	XORL         SI, SI
+
+block88:
+	MOVQ               block+72(FP), R9
+	VBROADCASTSS       (CX), Z0
+	VBROADCASTSS       16(SP)(SI*4), Z1
+	VMULPS             Z0, Z8, Z6
+	VFMADD231PS.RD_SAE Z0, Z5, Z6
+	VMULPS             Z0, Z12, Z10
+	VFMADD231PS.RD_SAE Z0, Z9, Z10
+	CMPQ               R9, $0x40
+	JB                 done90
+
+loop89:
+	PREFETCHT0         16384(DX)
+	VMOVUPS            (DX), Z0
+	PREFETCHT0         16448(DX)
+	VMOVUPS            64(DX), Z18
+	PREFETCHT0         16512(DX)
+	VMOVUPS            128(DX), Z19
+	PREFETCHT0         16576(DX)
+	VMOVUPS            192(DX), Z20
+	VMOVAPS            Z13, Z21
+	VFMADD231PS.RD_SAE Z1, Z0, Z21
+	VMOVAPS            Z21, Z22
+	VPERMI2PS          Z10, Z6, Z22
+	VPERMI2D           Z11, Z7, Z21
+	VCMPPS             $0x1e, Z22, Z0, K1
+	VPADDD             Z14, Z21, K1, Z21
+	VMOVAPS            Z13, Z0
+	VFMADD231PS.RD_SAE Z1, Z18, Z0
+	VMOVAPS            Z0, Z22
+	VPERMI2PS          Z10, Z6, Z22
+	VPERMI2D           Z11, Z7, Z0
+	VCMPPS             $0x1e, Z22, Z18, K1
+	VPADDD             Z14, Z0, K1, Z0
+	VMOVAPS            Z13, Z18
+	VFMADD231PS.RD_SAE Z1, Z19, Z18
+	VMOVAPS            Z18, Z22
+	VPERMI2PS          Z10, Z6, Z22
+	VPERMI2D           Z11, Z7, Z18
+	VCMPPS             $0x1e, Z22, Z19, K1
+	VPADDD             Z14, Z18, K1, Z18
+	VMOVAPS            Z13, Z19
+	VFMADD231PS.RD_SAE Z1, Z20, Z19
+	VMOVAPS            Z19, Z22
+	VPERMI2PS          Z10, Z6, Z22
+	VPERMI2D           Z11, Z7, Z19
+	VCMPPS             $0x1e, Z22, Z20, K1
+	VPADDD             Z14, Z19, K1, Z19
+	VPACKUSDW          Z0, Z21, Z21
+	VPACKUSDW          Z19, Z18, Z18
+	VPACKUSWB          Z18, Z21, Z21
+	VPSHUFB            Z21, Z2, Z21
+	VPERMD             Z21, Z3, Z21
+	VPMADDUBSW         Z4, Z21, Z21
+	VPMOVWB            Z21, Y21
+	CMPB               (SP), $0x00
+	JNE                past91
+	VMOVDQU64          Y21, (AX)
+
+stored92:
+	ADDQ $0x00000100, DX
+	ADDQ $0x00000020, AX
+	SUBQ $0x40, R9
+	CMPQ R9, $0x40
+	JAE  loop89
+
+done90:
+	ADDQ    $0x00000004, CX
+	INCQ    SI
+	CMPQ    SI, $0x04
+	JB      block88
+	SUBQ    DI, BX
+	VMOVAPS X16, X0
+	CMPQ    BX, DI
+	JAE     again78
+
+few68:
+	TESTQ        BX, BX
+	JZ           finished94
+	MOVQ         DX, DI
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, BX
+	CMOVQGT      BX, SI
+	SUBQ         SI, BX
+	MOVQ         SI, R8
+	MOVQ         DI, R9
+	LEAQ         (DI)(SI*4), DI
+	VPBROADCASTD word_7fffffff<>+0(SB), Z0
+	VPXORD       Z1, Z1, Z1
+	VPXORD       Z6, Z6, Z6
+	VPXORD       Z10, Z10, Z10
+	VPXORD       Z15, Z15, Z15
+	VBROADCASTSS least+84(FP), Z1
+	CMPQ         R8, $0x40
+	JB           done96
+
+loop95:
+	VPANDD  (R9), Z0, Z18
+	VPMAXUD Z18, Z1, Z1
+	VPANDD  64(R9), Z0, Z18
+	VPMAXUD Z18, Z6, Z6
+	VPANDD  128(R9), Z0, Z18
+	VPMAXUD Z18, Z10, Z10
+	VPANDD  192(R9), Z0, Z18
+	VPMAXUD Z18, Z15, Z15
+	ADDQ    $0x00000100, R9
+	SUBQ    $0x40, R8
+	CMPQ    R8, $0x40
+	JAE     loop95
+
+done96:
 	CMPQ R8, $0x10
-	JB   done37
+	JB   done98
 
-loop36:
-	PREFETCHT0 16384(R9)
-	VPANDD     (R9), Z0, Z18
-	VPMAXUD    Z18, Z6, Z6
-	ADDQ       $0x00000040, R9
-	SUBQ       $0x10, R8
-	CMPQ       R8, $0x10
-	JAE        loop36
+loop97:
+	VPANDD  (R9), Z0, Z18
+	VPMAXUD Z18, Z1, Z1
+	ADDQ    $0x00000040, R9
+	SUBQ    $0x10, R8
+	CMPQ    R8, $0x10
+	JAE     loop97
 
-done37:
-	TESTQ      R8, R8
-	JZ         done38
-	MOVQ       $-1, R10
-	BZHIQ      R8, R10, R10
-	KMOVW      R10, K1
-	PREFETCHT0 16384(R9)
-	VPANDD.Z   (R9), Z0, K1, Z0
-	VPMAXUD    Z0, Z6, Z6
+done98:
+	TESTQ    R8, R8
+	JZ       done99
+	MOVQ     $-1, R10
+	BZHIQ    R8, R10, R10
+	KMOVW    R10, K1
+	VPANDD.Z (R9), Z0, K1, Z0
+	VPMAXUD  Z0, Z1, Z1
 
-done38:
-	VPMAXUD       Z10, Z6, Z6
-	VPMAXUD       Z17, Z13, Z13
-	VPMAXUD       Z13, Z6, Z6
-	VEXTRACTI64X4 $0x01, Z6, Y0
-	VPMAXUD       Z0, Z6, Z6
-	VSHUFI64X2    $0x02, Z6, Z6, Z0
-	VPMAXUD       Z0, Z6, Z6
-	VPSHUFD       $0x4e, Z6, Z0
-	VPMAXUD       Z0, Z6, Z6
-	VSHUFI64X2    $0x01, Z6, Z6, Z0
-	VPMAXUD       Z0, Z6, Z6
-	VPSHUFD       $0xb1, Z6, Z0
-	VPMAXUD       Z0, Z6, Z6
-	VMOVAPS       X6, X0
+done99:
+	VPMAXUD       Z6, Z1, Z1
+	VPMAXUD       Z15, Z10, Z10
+	VPMAXUD       Z10, Z1, Z1
+	VEXTRACTI64X4 $0x01, Z1, Y0
+	VPMAXUD       Z0, Z1, Z1
+	VSHUFI64X2    $0x02, Z1, Z1, Z0
+	VPMAXUD       Z0, Z1, Z1
+	VPSHUFD       $0x4e, Z1, Z0
+	VPMAXUD       Z0, Z1, Z1
+	VSHUFI64X2    $0x01, Z1, Z1, Z0
+	VPMAXUD       Z0, Z1, Z1
+	VPSHUFD       $0xb1, Z1, Z0
+	VPMAXUD       Z0, Z1, Z1
+	VMOVAPS       X1, X0
 
-block32:
+block93:
 	XORL         R8, R8
 	TESTQ        BX, BX
-	JZ           last39
+	JZ           last100
 	MOVQ         block+72(FP), R8
 	CMPQ         R8, BX
 	CMOVQGT      BX, R8
@@ -814,79 +1483,74 @@ block32:
 	MOVQ         R8, R9
 	MOVQ         DI, R10
 	LEAQ         (DI)(R8*4), DI
-	VPBROADCASTD word_7fffffff<>+0(SB), Z6
+	VPBROADCASTD word_7fffffff<>+0(SB), Z1
+	VPXORD       Z6, Z6, Z6
 	VPXORD       Z10, Z10, Z10
-	VPXORD       Z13, Z13, Z13
-	VPXORD       Z16, Z16, Z16
+	VPXORD       Z15, Z15, Z15
 	VPXORD       Z17, Z17, Z17
+	VBROADCASTSS least+84(FP), Z6
 	CMPQ         R9, $0x40
-	JB           done41
+	JB           done102
 
-loop40:
-	PREFETCHT0 16384(R10)
-	VPANDD     (R10), Z6, Z18
-	VPMAXUD    Z18, Z10, Z10
-	PREFETCHT0 16448(R10)
-	VPANDD     64(R10), Z6, Z18
-	VPMAXUD    Z18, Z13, Z13
-	PREFETCHT0 16512(R10)
-	VPANDD     128(R10), Z6, Z18
-	VPMAXUD    Z18, Z16, Z16
-	PREFETCHT0 16576(R10)
-	VPANDD     192(R10), Z6, Z18
-	VPMAXUD    Z18, Z17, Z17
-	ADDQ       $0x00000100, R10
-	SUBQ       $0x40, R9
-	CMPQ       R9, $0x40
-	JAE        loop40
+loop101:
+	VPANDD  (R10), Z1, Z18
+	VPMAXUD Z18, Z6, Z6
+	VPANDD  64(R10), Z1, Z18
+	VPMAXUD Z18, Z10, Z10
+	VPANDD  128(R10), Z1, Z18
+	VPMAXUD Z18, Z15, Z15
+	VPANDD  192(R10), Z1, Z18
+	VPMAXUD Z18, Z17, Z17
+	ADDQ    $0x00000100, R10
+	SUBQ    $0x40, R9
+	CMPQ    R9, $0x40
+	JAE     loop101
 
-done41:
+done102:
 	CMPQ R9, $0x10
-	JB   done43
+	JB   done104
 
-loop42:
-	PREFETCHT0 16384(R10)
-	VPANDD     (R10), Z6, Z18
-	VPMAXUD    Z18, Z10, Z10
-	ADDQ       $0x00000040, R10
-	SUBQ       $0x10, R9
-	CMPQ       R9, $0x10
-	JAE        loop42
+loop103:
+	VPANDD  (R10), Z1, Z18
+	VPMAXUD Z18, Z6, Z6
+	ADDQ    $0x00000040, R10
+	SUBQ    $0x10, R9
+	CMPQ    R9, $0x10
+	JAE     loop103
 
-done43:
-	TESTQ      R9, R9
-	JZ         done44
-	MOVQ       $-1, R11
-	BZHIQ      R9, R11, R11
-	KMOVW      R11, K1
-	PREFETCHT0 16384(R10)
-	VPANDD.Z   (R10), Z6, K1, Z6
-	VPMAXUD    Z6, Z10, Z10
+done104:
+	TESTQ    R9, R9
+	JZ       done105
+	MOVQ     $-1, R11
+	BZHIQ    R9, R11, R11
+	KMOVW    R11, K1
+	VPANDD.Z (R10), Z1, K1, Z1
+	VPMAXUD  Z1, Z6, Z6
 
-done44:
-	VPMAXUD       Z13, Z10, Z10
-	VPMAXUD       Z17, Z16, Z16
-	VPMAXUD       Z16, Z10, Z10
-	VEXTRACTI64X4 $0x01, Z10, Y6
-	VPMAXUD       Z6, Z10, Z10
-	VSHUFI64X2    $0x02, Z10, Z10, Z6
-	VPMAXUD       Z6, Z10, Z10
-	VPSHUFD       $0x4e, Z10, Z6
-	VPMAXUD       Z6, Z10, Z10
-	VSHUFI64X2    $0x01, Z10, Z10, Z6
-	VPMAXUD       Z6, Z10, Z10
-	VPSHUFD       $0xb1, Z10, Z6
-	VPMAXUD       Z6, Z10, Z10
-	VMOVAPS       X10, X16
+done105:
+	VPMAXUD       Z10, Z6, Z6
+	VPMAXUD       Z17, Z15, Z15
+	VPMAXUD       Z15, Z6, Z6
+	VEXTRACTI64X4 $0x01, Z6, Y1
+	VPMAXUD       Z1, Z6, Z6
+	VSHUFI64X2    $0x02, Z6, Z6, Z1
+	VPMAXUD       Z1, Z6, Z6
+	VPSHUFD       $0x4e, Z6, Z1
+	VPMAXUD       Z1, Z6, Z6
+	VSHUFI64X2    $0x01, Z6, Z6, Z1
+	VPMAXUD       Z1, Z6, Z6
+	VPSHUFD       $0xb1, Z6, Z1
+	VPMAXUD       Z1, Z6, Z6
+	VMOVAPS       X6, X17
 
-last39:
+last100:
 	VMOVD X0, R9
 	CMPL  R9, $0x7f800000
-	JB    finite45
+	JB    finite106
 	INCQ  ret+112(FP)
 	MOVL  $0x7fc00000, R9
 
-zero46:
+zero107:
 	MOVL         R9, (CX)
 	MOVBLZX      zero+104(FP), R9
 	MOVL         R9, R10
@@ -897,103 +1561,106 @@ zero46:
 	SHRQ         $0x01, SI
 	VPBROADCASTB R9, Z0
 	CMPQ         SI, $0x40
-	JB           done50
+	JB           done111
 
-loop49:
+loop110:
 	VMOVDQU64 Z0, (AX)
 	ADDQ      $0x00000040, AX
 	SUBQ      $0x40, SI
 	CMPQ      SI, $0x40
-	JAE       loop49
+	JAE       loop110
 
-done50:
+done111:
 	MOVQ     $-1, R9
 	BZHIQ    SI, R9, R9
 	KMOVQ    R9, K1
 	VMOVDQU8 Z0, K1, (AX)
 	ADDQ     SI, AX
-	JMP      done48
+	JMP      done109
 
-finite45:
-	VDIVSS  divisor+80(FP), X0, X6
-	VMOVD   X6, R9
+finite106:
+	VDIVSS  divisor+80(FP), X0, X1
+	VMOVD   X1, R9
 	TESTL   R9, R9
-	JZ      zero46
+	JZ      zero107
 	CMPL    R9, $0x7f800000
-	JB      divided47
-	VMOVAPS X0, X6
+	JB      divided108
+	VMOVAPS X0, X1
 
-divided47:
-	VMOVSS             X6, (CX)
-	VBROADCASTSS       X6, Z0
+divided108:
+	VMOVSS             X1, (CX)
+	VBROADCASTSS       X1, Z0
 	VMOVD              X0, R9
 	CMPL               R9, $0x21800000
-	JB                 small51
+	JB                 small112
+	VMOVSS             word_417fd70a<>+0(SB), X1
+	VDIVSS             X0, X1, X1
+	VBROADCASTSS       X1, Z1
 	VMULPS             Z0, Z8, Z6
 	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VMULPS             Z0, Z12, Z10
 	VFMADD231PS.RD_SAE Z0, Z9, Z10
-	VMOVSS             word_417fd70a<>+0(SB), X13
-	VDIVSS             X0, X13, X13
-	VBROADCASTSS       X13, Z13
 	CMPQ               SI, $0x40
-	JB                 done54
+	JB                 done115
 
-loop53:
+loop114:
+	PREFETCHT0         16384(DX)
 	VMOVUPS            (DX), Z0
-	VMOVUPS            64(DX), Z17
+	PREFETCHT0         16448(DX)
+	VMOVUPS            64(DX), Z15
+	PREFETCHT0         16512(DX)
 	VMOVUPS            128(DX), Z18
+	PREFETCHT0         16576(DX)
 	VMOVUPS            192(DX), Z19
-	VMOVAPS            Z14, Z20
-	VFMADD231PS.RD_SAE Z13, Z0, Z20
+	VMOVAPS            Z13, Z20
+	VFMADD231PS.RD_SAE Z1, Z0, Z20
 	VMOVAPS            Z20, Z21
 	VPERMI2PS          Z10, Z6, Z21
 	VPERMI2D           Z11, Z7, Z20
 	VCMPPS             $0x1e, Z21, Z0, K1
-	VPADDD             Z15, Z20, K1, Z20
-	VMOVAPS            Z14, Z0
-	VFMADD231PS.RD_SAE Z13, Z17, Z0
+	VPADDD             Z14, Z20, K1, Z20
+	VMOVAPS            Z13, Z0
+	VFMADD231PS.RD_SAE Z1, Z15, Z0
 	VMOVAPS            Z0, Z21
 	VPERMI2PS          Z10, Z6, Z21
 	VPERMI2D           Z11, Z7, Z0
-	VCMPPS             $0x1e, Z21, Z17, K1
-	VPADDD             Z15, Z0, K1, Z0
-	VPSLLD             $0x08, Z0, Z0
-	VMOVAPS            Z14, Z17
-	VFMADD231PS.RD_SAE Z13, Z18, Z17
-	VMOVAPS            Z17, Z21
+	VCMPPS             $0x1e, Z21, Z15, K1
+	VPADDD             Z14, Z0, K1, Z0
+	VMOVAPS            Z13, Z15
+	VFMADD231PS.RD_SAE Z1, Z18, Z15
+	VMOVAPS            Z15, Z21
 	VPERMI2PS          Z10, Z6, Z21
-	VPERMI2D           Z11, Z7, Z17
+	VPERMI2D           Z11, Z7, Z15
 	VCMPPS             $0x1e, Z21, Z18, K1
-	VPADDD             Z15, Z17, K1, Z17
-	VPSLLD             $0x10, Z17, Z17
-	VMOVAPS            Z14, Z18
-	VFMADD231PS.RD_SAE Z13, Z19, Z18
+	VPADDD             Z14, Z15, K1, Z15
+	VMOVAPS            Z13, Z18
+	VFMADD231PS.RD_SAE Z1, Z19, Z18
 	VMOVAPS            Z18, Z21
 	VPERMI2PS          Z10, Z6, Z21
 	VPERMI2D           Z11, Z7, Z18
 	VCMPPS             $0x1e, Z21, Z19, K1
-	VPADDD             Z15, Z18, K1, Z18
-	VPSLLD             $0x18, Z18, Z18
-	VPTERNLOGD         $0xfe, Z17, Z0, Z20
-	VPORD              Z18, Z20, Z20
-	VPSHUFB            Z20, Z1, Z20
-	VPRORVQ            Z4, Z20, Z20
-	VPSRLQ             $0x1c, Z20, Z0
-	VPORQ              Z0, Z20, Z20
-	VPMOVQD            Z20, Y20
-	VPSHUFB            Z2, Z20, Z20
+	VPADDD             Z14, Z18, K1, Z18
+	VPACKUSDW          Z0, Z20, Z20
+	VPACKUSDW          Z18, Z15, Z15
+	VPACKUSWB          Z15, Z20, Z20
+	VPSHUFB            Z20, Z2, Z20
 	VPERMD             Z20, Z3, Z20
+	VPMADDUBSW         Z4, Z20, Z20
+	VPMOVWB            Z20, Y20
+	CMPB               (SP), $0x00
+	JNE                past116
 	VMOVDQU64          Y20, (AX)
-	ADDQ               $0x00000100, DX
-	ADDQ               $0x00000020, AX
-	SUBQ               $0x40, SI
-	CMPQ               SI, $0x40
-	JAE                loop53
 
-done54:
+stored117:
+	ADDQ $0x00000100, DX
+	ADDQ $0x00000020, AX
+	SUBQ $0x40, SI
+	CMPQ SI, $0x40
+	JAE  loop114
+
+done115:
 	TESTQ              SI, SI
-	JZ                 none55
+	JZ                 none118
 	MOVQ               $-1, R9
 	BZHIQ              SI, R9, R9
 	KMOVW              R9, K1
@@ -1001,53 +1668,48 @@ done54:
 	VMOVUPS.Z          (DX), K1, Z0
 	KMOVW              R9, K1
 	SHRQ               $0x10, R9
-	VMOVUPS.Z          64(DX), K1, Z17
+	VMOVUPS.Z          64(DX), K1, Z15
 	KMOVW              R9, K1
 	SHRQ               $0x10, R9
 	VMOVUPS.Z          128(DX), K1, Z18
 	KMOVW              R9, K1
 	SHRQ               $0x10, R9
 	VMOVUPS.Z          192(DX), K1, Z19
-	VMOVAPS            Z14, Z20
-	VFMADD231PS.RD_SAE Z13, Z0, Z20
+	VMOVAPS            Z13, Z20
+	VFMADD231PS.RD_SAE Z1, Z0, Z20
 	VMOVAPS            Z20, Z21
 	VPERMI2PS          Z10, Z6, Z21
 	VPERMI2D           Z11, Z7, Z20
 	VCMPPS             $0x1e, Z21, Z0, K1
-	VPADDD             Z15, Z20, K1, Z20
-	VMOVAPS            Z14, Z0
-	VFMADD231PS.RD_SAE Z13, Z17, Z0
+	VPADDD             Z14, Z20, K1, Z20
+	VMOVAPS            Z13, Z0
+	VFMADD231PS.RD_SAE Z1, Z15, Z0
 	VMOVAPS            Z0, Z21
 	VPERMI2PS          Z10, Z6, Z21
 	VPERMI2D           Z11, Z7, Z0
-	VCMPPS             $0x1e, Z21, Z17, K1
-	VPADDD             Z15, Z0, K1, Z0
-	VPSLLD             $0x08, Z0, Z0
-	VMOVAPS            Z14, Z17
-	VFMADD231PS.RD_SAE Z13, Z18, Z17
-	VMOVAPS            Z17, Z21
+	VCMPPS             $0x1e, Z21, Z15, K1
+	VPADDD             Z14, Z0, K1, Z0
+	VMOVAPS            Z13, Z15
+	VFMADD231PS.RD_SAE Z1, Z18, Z15
+	VMOVAPS            Z15, Z21
 	VPERMI2PS          Z10, Z6, Z21
-	VPERMI2D           Z11, Z7, Z17
+	VPERMI2D           Z11, Z7, Z15
 	VCMPPS             $0x1e, Z21, Z18, K1
-	VPADDD             Z15, Z17, K1, Z17
-	VPSLLD             $0x10, Z17, Z17
-	VMOVAPS            Z14, Z18
-	VFMADD231PS.RD_SAE Z13, Z19, Z18
-	VMOVAPS            Z18, Z13
-	VPERMI2PS          Z10, Z6, Z13
+	VPADDD             Z14, Z15, K1, Z15
+	VMOVAPS            Z13, Z18
+	VFMADD231PS.RD_SAE Z1, Z19, Z18
+	VMOVAPS            Z18, Z1
+	VPERMI2PS          Z10, Z6, Z1
 	VPERMI2D           Z11, Z7, Z18
-	VCMPPS             $0x1e, Z13, Z19, K1
-	VPADDD             Z15, Z18, K1, Z18
-	VPSLLD             $0x18, Z18, Z18
-	VPTERNLOGD         $0xfe, Z17, Z0, Z20
-	VPORD              Z18, Z20, Z20
-	VPSHUFB            Z20, Z1, Z20
-	VPRORVQ            Z4, Z20, Z20
-	VPSRLQ             $0x1c, Z20, Z0
-	VPORQ              Z0, Z20, Z20
-	VPMOVQD            Z20, Y20
-	VPSHUFB            Z2, Z20, Z20
+	VCMPPS             $0x1e, Z1, Z19, K1
+	VPADDD             Z14, Z18, K1, Z18
+	VPACKUSDW          Z0, Z20, Z20
+	VPACKUSDW          Z18, Z15, Z15
+	VPACKUSWB          Z15, Z20, Z20
+	VPSHUFB            Z20, Z2, Z20
 	VPERMD             Z20, Z3, Z20
+	VPMADDUBSW         Z4, Z20, Z20
+	VPMOVWB            Z20, Y20
 	LEAQ               1(SI), R9
 	SHRQ               $0x01, R9
 	MOVQ               $-1, R10
@@ -1055,108 +1717,130 @@ done54:
 	KMOVQ              R10, K1
 	VMOVDQU8           Z20, K1, (AX)
 	ADDQ               R9, AX
-	LEAQ               (DX)(SI*4), DX
 	TESTL              $0x00000001, SI
-	JZ                 none55
-	MOVBLZX            -1(AX), SI
-	MOVBLZX            zero+104(FP), R9
+	JZ                 even119
+	MOVBLZX            -1(AX), R9
+	MOVBLZX            zero+104(FP), R10
 	CMPB               highFirst+105(FP), $0x00
-	JE                 low56
-	ANDL               $0x000000f0, SI
-	JMP                stored57
+	JE                 low120
+	ANDL               $0x000000f0, R9
+	JMP                stored121
 
-low56:
-	ANDL $0x0000000f, SI
-	SHLL $0x04, R9
+low120:
+	ANDL $0x0000000f, R9
+	SHLL $0x04, R10
 
-stored57:
-	ORL  R9, SI
-	MOVB SI, -1(AX)
+stored121:
+	ORL  R10, R9
+	MOVB R9, -1(AX)
 
-none55:
-done52:
-done48:
+even119:
+	LEAQ (DX)(SI*4), DX
+	XORQ SI, SI
+
+none118:
+done113:
+done109:
 	ADDQ    $0x00000004, CX
-	VMOVAPS X16, X0
+	VMOVAPS X17, X0
 	MOVQ    R8, SI
 	TESTQ   SI, SI
-	JNZ     block32
+	JNZ     block93
 
-finished33:
+finished94:
+	MOVQ  8(SP), BX
+	TESTQ BX, BX
+	JNZ   fewAtATime67
+	CMPQ  (SP), $0x00
+	JEQ   unfenced122
+	SFENCE
+
+unfenced122:
 	VZEROUPPER
 	RET
 
-small51:
+past91:
+	VMOVNTDQ Y21, (AX)
+	JMP      stored92
+
+past116:
+	VMOVNTDQ Y20, (AX)
+	JMP      stored117
+
+small112:
 	VMULPS.BCST        word_6c000000<>+0(SB), Z0, Z0
+	VMOVSS             word_417fd70a<>+0(SB), X1
+	VDIVSS             X0, X1, X1
+	VBROADCASTSS       X1, Z1
 	VMULPS             Z0, Z8, Z6
 	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VMULPS             Z0, Z12, Z10
 	VFMADD231PS.RD_SAE Z0, Z9, Z10
-	VMOVSS             word_417fd70a<>+0(SB), X13
-	VDIVSS             X0, X13, X13
-	VBROADCASTSS       X13, Z13
 	CMPQ               SI, $0x40
-	JB                 done59
+	JB                 done124
 
-loop58:
+loop123:
+	PREFETCHT0         16384(DX)
 	VMOVUPS            (DX), Z0
 	VMULPS.BCST        word_6c000000<>+0(SB), Z0, Z0
-	VMOVUPS            64(DX), Z17
-	VMULPS.BCST        word_6c000000<>+0(SB), Z17, Z17
+	PREFETCHT0         16448(DX)
+	VMOVUPS            64(DX), Z15
+	VMULPS.BCST        word_6c000000<>+0(SB), Z15, Z15
+	PREFETCHT0         16512(DX)
 	VMOVUPS            128(DX), Z18
 	VMULPS.BCST        word_6c000000<>+0(SB), Z18, Z18
+	PREFETCHT0         16576(DX)
 	VMOVUPS            192(DX), Z19
 	VMULPS.BCST        word_6c000000<>+0(SB), Z19, Z19
-	VMOVAPS            Z14, Z20
-	VFMADD231PS.RD_SAE Z13, Z0, Z20
+	VMOVAPS            Z13, Z20
+	VFMADD231PS.RD_SAE Z1, Z0, Z20
 	VMOVAPS            Z20, Z21
 	VPERMI2PS          Z10, Z6, Z21
 	VPERMI2D           Z11, Z7, Z20
 	VCMPPS             $0x1e, Z21, Z0, K1
-	VPADDD             Z15, Z20, K1, Z20
-	VMOVAPS            Z14, Z0
-	VFMADD231PS.RD_SAE Z13, Z17, Z0
+	VPADDD             Z14, Z20, K1, Z20
+	VMOVAPS            Z13, Z0
+	VFMADD231PS.RD_SAE Z1, Z15, Z0
 	VMOVAPS            Z0, Z21
 	VPERMI2PS          Z10, Z6, Z21
 	VPERMI2D           Z11, Z7, Z0
-	VCMPPS             $0x1e, Z21, Z17, K1
-	VPADDD             Z15, Z0, K1, Z0
-	VPSLLD             $0x08, Z0, Z0
-	VMOVAPS            Z14, Z17
-	VFMADD231PS.RD_SAE Z13, Z18, Z17
-	VMOVAPS            Z17, Z21
+	VCMPPS             $0x1e, Z21, Z15, K1
+	VPADDD             Z14, Z0, K1, Z0
+	VMOVAPS            Z13, Z15
+	VFMADD231PS.RD_SAE Z1, Z18, Z15
+	VMOVAPS            Z15, Z21
 	VPERMI2PS          Z10, Z6, Z21
-	VPERMI2D           Z11, Z7, Z17
+	VPERMI2D           Z11, Z7, Z15
 	VCMPPS             $0x1e, Z21, Z18, K1
-	VPADDD             Z15, Z17, K1, Z17
-	VPSLLD             $0x10, Z17, Z17
-	VMOVAPS            Z14, Z18
-	VFMADD231PS.RD_SAE Z13, Z19, Z18
+	VPADDD             Z14, Z15, K1, Z15
+	VMOVAPS            Z13, Z18
+	VFMADD231PS.RD_SAE Z1, Z19, Z18
 	VMOVAPS            Z18, Z21
 	VPERMI2PS          Z10, Z6, Z21
 	VPERMI2D           Z11, Z7, Z18
 	VCMPPS             $0x1e, Z21, Z19, K1
-	VPADDD             Z15, Z18, K1, Z18
-	VPSLLD             $0x18, Z18, Z18
-	VPTERNLOGD         $0xfe, Z17, Z0, Z20
-	VPORD              Z18, Z20, Z20
-	VPSHUFB            Z20, Z1, Z20
-	VPRORVQ            Z4, Z20, Z20
-	VPSRLQ             $0x1c, Z20, Z0
-	VPORQ              Z0, Z20, Z20
-	VPMOVQD            Z20, Y20
-	VPSHUFB            Z2, Z20, Z20
+	VPADDD             Z14, Z18, K1, Z18
+	VPACKUSDW          Z0, Z20, Z20
+	VPACKUSDW          Z18, Z15, Z15
+	VPACKUSWB          Z15, Z20, Z20
+	VPSHUFB            Z20, Z2, Z20
 	VPERMD             Z20, Z3, Z20
+	VPMADDUBSW         Z4, Z20, Z20
+	VPMOVWB            Z20, Y20
+	CMPB               (SP), $0x00
+	JNE                past125
 	VMOVDQU64          Y20, (AX)
-	ADDQ               $0x00000100, DX
-	ADDQ               $0x00000020, AX
-	SUBQ               $0x40, SI
-	CMPQ               SI, $0x40
-	JAE                loop58
 
-done59:
+stored126:
+	ADDQ $0x00000100, DX
+	ADDQ $0x00000020, AX
+	SUBQ $0x40, SI
+	CMPQ SI, $0x40
+	JAE  loop123
+
+done124:
 	TESTQ              SI, SI
-	JZ                 none60
+	JZ                 none127
 	MOVQ               $-1, R9
 	BZHIQ              SI, R9, R9
 	KMOVW              R9, K1
@@ -1165,8 +1849,8 @@ done59:
 	VMULPS.BCST        word_6c000000<>+0(SB), Z0, Z0
 	KMOVW              R9, K1
 	SHRQ               $0x10, R9
-	VMOVUPS.Z          64(DX), K1, Z17
-	VMULPS.BCST        word_6c000000<>+0(SB), Z17, Z17
+	VMOVUPS.Z          64(DX), K1, Z15
+	VMULPS.BCST        word_6c000000<>+0(SB), Z15, Z15
 	KMOVW              R9, K1
 	SHRQ               $0x10, R9
 	VMOVUPS.Z          128(DX), K1, Z18
@@ -1175,46 +1859,41 @@ done59:
 	SHRQ               $0x10, R9
 	VMOVUPS.Z          192(DX), K1, Z19
 	VMULPS.BCST        word_6c000000<>+0(SB), Z19, Z19
-	VMOVAPS            Z14, Z20
-	VFMADD231PS.RD_SAE Z13, Z0, Z20
+	VMOVAPS            Z13, Z20
+	VFMADD231PS.RD_SAE Z1, Z0, Z20
 	VMOVAPS            Z20, Z21
 	VPERMI2PS          Z10, Z6, Z21
 	VPERMI2D           Z11, Z7, Z20
 	VCMPPS             $0x1e, Z21, Z0, K1
-	VPADDD             Z15, Z20, K1, Z20
-	VMOVAPS            Z14, Z0
-	VFMADD231PS.RD_SAE Z13, Z17, Z0
+	VPADDD             Z14, Z20, K1, Z20
+	VMOVAPS            Z13, Z0
+	VFMADD231PS.RD_SAE Z1, Z15, Z0
 	VMOVAPS            Z0, Z21
 	VPERMI2PS          Z10, Z6, Z21
 	VPERMI2D           Z11, Z7, Z0
-	VCMPPS             $0x1e, Z21, Z17, K1
-	VPADDD             Z15, Z0, K1, Z0
-	VPSLLD             $0x08, Z0, Z0
-	VMOVAPS            Z14, Z17
-	VFMADD231PS.RD_SAE Z13, Z18, Z17
-	VMOVAPS            Z17, Z21
+	VCMPPS             $0x1e, Z21, Z15, K1
+	VPADDD             Z14, Z0, K1, Z0
+	VMOVAPS            Z13, Z15
+	VFMADD231PS.RD_SAE Z1, Z18, Z15
+	VMOVAPS            Z15, Z21
 	VPERMI2PS          Z10, Z6, Z21
-	VPERMI2D           Z11, Z7, Z17
+	VPERMI2D           Z11, Z7, Z15
 	VCMPPS             $0x1e, Z21, Z18, K1
-	VPADDD             Z15, Z17, K1, Z17
-	VPSLLD             $0x10, Z17, Z17
-	VMOVAPS            Z14, Z18
-	VFMADD231PS.RD_SAE Z13, Z19, Z18
-	VMOVAPS            Z18, Z13
-	VPERMI2PS          Z10, Z6, Z13
+	VPADDD             Z14, Z15, K1, Z15
+	VMOVAPS            Z13, Z18
+	VFMADD231PS.RD_SAE Z1, Z19, Z18
+	VMOVAPS            Z18, Z1
+	VPERMI2PS          Z10, Z6, Z1
 	VPERMI2D           Z11, Z7, Z18
-	VCMPPS             $0x1e, Z13, Z19, K1
-	VPADDD             Z15, Z18, K1, Z18
-	VPSLLD             $0x18, Z18, Z18
-	VPTERNLOGD         $0xfe, Z17, Z0, Z20
-	VPORD              Z18, Z20, Z20
-	VPSHUFB            Z20, Z1, Z20
-	VPRORVQ            Z4, Z20, Z20
-	VPSRLQ             $0x1c, Z20, Z0
-	VPORQ              Z0, Z20, Z20
-	VPMOVQD            Z20, Y20
-	VPSHUFB            Z2, Z20, Z20
+	VCMPPS             $0x1e, Z1, Z19, K1
+	VPADDD             Z14, Z18, K1, Z18
+	VPACKUSDW          Z0, Z20, Z20
+	VPACKUSDW          Z18, Z15, Z15
+	VPACKUSWB          Z15, Z20, Z20
+	VPSHUFB            Z20, Z2, Z20
 	VPERMD             Z20, Z3, Z20
+	VPMADDUBSW         Z4, Z20, Z20
+	VPMOVWB            Z20, Y20
 	LEAQ               1(SI), R9
 	SHRQ               $0x01, R9
 	MOVQ               $-1, R10
@@ -1222,29 +1901,968 @@ done59:
 	KMOVQ              R10, K1
 	VMOVDQU8           Z20, K1, (AX)
 	ADDQ               R9, AX
-	LEAQ               (DX)(SI*4), DX
 	TESTL              $0x00000001, SI
-	JZ                 none60
-	MOVBLZX            -1(AX), SI
-	MOVBLZX            zero+104(FP), R9
+	JZ                 even128
+	MOVBLZX            -1(AX), R9
+	MOVBLZX            zero+104(FP), R10
 	CMPB               highFirst+105(FP), $0x00
-	JE                 low61
-	ANDL               $0x000000f0, SI
-	JMP                stored62
+	JE                 low129
+	ANDL               $0x000000f0, R9
+	JMP                stored130
 
-low61:
-	ANDL $0x0000000f, SI
-	SHLL $0x04, R9
+low129:
+	ANDL $0x0000000f, R9
+	SHLL $0x04, R10
 
-stored62:
-	ORL  R9, SI
-	MOVB SI, -1(AX)
+stored130:
+	ORL  R10, R9
+	MOVB R9, -1(AX)
 
-none60:
-	JMP done52
+even128:
+	LEAQ (DX)(SI*4), DX
+	XORQ SI, SI
+
+none127:
+	JMP done113
+
+past125:
+	VMOVNTDQ Y20, (AX)
+	JMP      stored126
+
+DATA word_417fd70a<>+0(SB)/4, $0x417fd70a
+GLOBL word_417fd70a<>(SB), RODATA|NOPTR, $4
 
 DATA word_4b400000<>+0(SB)/4, $0x4b400000
 GLOBL word_4b400000<>(SB), RODATA|NOPTR, $4
 
-DATA word_417fd70a<>+0(SB)/4, $0x417fd70a
-GLOBL word_417fd70a<>(SB), RODATA|NOPTR, $4
+// func Quantize4RangesAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, ranges *[48]uint32, order *[256]uint8, zero uint8, highFirst bool, stream bool) int
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+
+TEXT ·Quantize4RangesAVX512(SB), $32-120
+	MOVQ  codes_base+0(FP), AX
+	MOVQ  scales_base+24(FP), CX
+	MOVQ  x_base+48(FP), DX
+	XORL  BX, BX
+	CMPB  stream+106(FP), $0x00
+	JE    cached131
+	MOVQ  block+72(FP), SI
+	TESTQ $0x0000003f, SI
+	JNZ   cached131
+	TESTQ $0x0000003f, AX
+	JNZ   cached131
+	INCQ  BX
+
+cached131:
+	MOVQ            ranges+88(FP), SI
+	MOVQ            order+96(FP), DI
+	VBROADCASTI32X4 (DI), Z2
+	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z3
+	MOVL            $0x00001001, DI
+	MOVL            $0x00000110, R8
+	CMPB            highFirst+105(FP), $0x00
+	CMOVLNE         R8, DI
+	VPBROADCASTW    DI, Z4
+	VMOVDQU32       (SI), Z8
+	VMOVDQU32       64(SI), Z9
+	VMOVUPS         128(SI), Z5
+	VPMOVD2M        Z5, K1
+	VPADDD.BCST     word_1<>+0(SB), Z5, Z10
+	VPSUBD.BCST     word_1<>+0(SB), Z5, K1, Z10
+	VSUBPS          Z5, Z10, Z10
+	VMULPS.BCST     word_3f000000<>+0(SB), Z10, Z10
+	VMOVDQU32       second_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_f<>+0(SB), Z7
+	VPBROADCASTD    word_4b400000<>+0(SB), Z11
+	VPBROADCASTD    word_1<>+0(SB), Z12
+	VPBROADCASTD    word_2<>+0(SB), Z13
+	MOVQ            BX, (SP)
+	MOVQ            x_len+56(FP), BX
+	MOVQ            $0x00000000, ret+112(FP)
+
+fewAtATime132:
+	MOVQ         $0x00000000, 8(SP)
+	MOVQ         block+72(FP), DI
+	TESTQ        $0x0000003f, DI
+	JNZ          few133
+	CMPQ         DI, $0x00000200
+	JHI          few133
+	SHLQ         $0x02, DI
+	CMPQ         BX, DI
+	JB           few133
+	VPBROADCASTD word_7fffffff<>+0(SB), Z14
+	MOVQ         DX, R8
+	VBROADCASTSS least+84(FP), Z0
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done136
+
+loop135:
+	VPANDD  (R8), Z14, Z1
+	VPANDD  64(R8), Z14, Z6
+	VPANDD  128(R8), Z14, Z17
+	VPANDD  192(R8), Z14, Z18
+	VPMAXUD Z6, Z1, Z1
+	VPMAXUD Z18, Z17, Z17
+	VPMAXUD Z17, Z1, Z1
+	VPMAXUD Z1, Z0, Z0
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop135
+
+done136:
+	VBROADCASTSS least+84(FP), Z1
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done138
+
+loop137:
+	VPANDD  (R8), Z14, Z6
+	VPANDD  64(R8), Z14, Z17
+	VPANDD  128(R8), Z14, Z18
+	VPANDD  192(R8), Z14, Z19
+	VPMAXUD Z17, Z6, Z6
+	VPMAXUD Z19, Z18, Z18
+	VPMAXUD Z18, Z6, Z6
+	VPMAXUD Z6, Z1, Z1
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop137
+
+done138:
+	VBROADCASTSS least+84(FP), Z6
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done140
+
+loop139:
+	VPANDD  (R8), Z14, Z17
+	VPANDD  64(R8), Z14, Z18
+	VPANDD  128(R8), Z14, Z19
+	VPANDD  192(R8), Z14, Z20
+	VPMAXUD Z18, Z17, Z17
+	VPMAXUD Z20, Z19, Z19
+	VPMAXUD Z19, Z17, Z17
+	VPMAXUD Z17, Z6, Z6
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop139
+
+done140:
+	VBROADCASTSS least+84(FP), Z17
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done142
+
+loop141:
+	VPANDD  (R8), Z14, Z18
+	VPANDD  64(R8), Z14, Z19
+	VPANDD  128(R8), Z14, Z20
+	VPANDD  192(R8), Z14, Z21
+	VPMAXUD Z19, Z18, Z18
+	VPMAXUD Z21, Z20, Z20
+	VPMAXUD Z20, Z18, Z18
+	VPMAXUD Z18, Z17, Z17
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop141
+
+done142:
+	VSHUFI32X4 $0x88, Z1, Z0, Z18
+	VSHUFI32X4 $0xdd, Z1, Z0, Z0
+	VPMAXUD    Z0, Z18, Z18
+	VSHUFI32X4 $0x88, Z17, Z6, Z0
+	VSHUFI32X4 $0xdd, Z17, Z6, Z1
+	VPMAXUD    Z1, Z0, Z0
+	VSHUFI32X4 $0x88, Z0, Z18, Z1
+	VSHUFI32X4 $0xdd, Z0, Z18, Z0
+	VPMAXUD    Z0, Z1, Z1
+	VPSHUFD    $0x4e, Z1, Z0
+	VPMAXUD    Z0, Z1, Z1
+	VPSHUFD    $0xb1, Z1, Z0
+	VPMAXUD    Z0, Z1, Z1
+	VMOVDQU32  transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z0
+	VPERMD     Z1, Z0, Z1
+	VMOVAPS    X1, X0
+
+again143:
+	MOVQ         BX, SI
+	SUBQ         DI, SI
+	CMPQ         SI, DI
+	JB           last144
+	VBROADCASTSS least+84(FP), Z1
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done146
+
+loop145:
+	VPANDD  (R8), Z14, Z6
+	VPANDD  64(R8), Z14, Z15
+	VPANDD  128(R8), Z14, Z17
+	VPANDD  192(R8), Z14, Z18
+	VPMAXUD Z15, Z6, Z6
+	VPMAXUD Z18, Z17, Z17
+	VPMAXUD Z17, Z6, Z6
+	VPMAXUD Z6, Z1, Z1
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop145
+
+done146:
+	VBROADCASTSS least+84(FP), Z6
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done148
+
+loop147:
+	VPANDD  (R8), Z14, Z15
+	VPANDD  64(R8), Z14, Z17
+	VPANDD  128(R8), Z14, Z18
+	VPANDD  192(R8), Z14, Z19
+	VPMAXUD Z17, Z15, Z15
+	VPMAXUD Z19, Z18, Z18
+	VPMAXUD Z18, Z15, Z15
+	VPMAXUD Z15, Z6, Z6
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop147
+
+done148:
+	VBROADCASTSS least+84(FP), Z15
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done150
+
+loop149:
+	VPANDD  (R8), Z14, Z17
+	VPANDD  64(R8), Z14, Z18
+	VPANDD  128(R8), Z14, Z19
+	VPANDD  192(R8), Z14, Z20
+	VPMAXUD Z18, Z17, Z17
+	VPMAXUD Z20, Z19, Z19
+	VPMAXUD Z19, Z17, Z17
+	VPMAXUD Z17, Z15, Z15
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop149
+
+done150:
+	VBROADCASTSS least+84(FP), Z17
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, $0x40
+	JB           done152
+
+loop151:
+	VPANDD  (R8), Z14, Z18
+	VPANDD  64(R8), Z14, Z19
+	VPANDD  128(R8), Z14, Z20
+	VPANDD  192(R8), Z14, Z21
+	VPMAXUD Z19, Z18, Z18
+	VPMAXUD Z21, Z20, Z20
+	VPMAXUD Z20, Z18, Z18
+	VPMAXUD Z18, Z17, Z17
+	ADDQ    $0x00000100, R8
+	SUBQ    $0x40, SI
+	CMPQ    SI, $0x40
+	JAE     loop151
+
+done152:
+	VSHUFI32X4 $0x88, Z6, Z1, Z18
+	VSHUFI32X4 $0xdd, Z6, Z1, Z1
+	VPMAXUD    Z1, Z18, Z18
+	VSHUFI32X4 $0x88, Z17, Z15, Z1
+	VSHUFI32X4 $0xdd, Z17, Z15, Z6
+	VPMAXUD    Z6, Z1, Z1
+	VSHUFI32X4 $0x88, Z1, Z18, Z6
+	VSHUFI32X4 $0xdd, Z1, Z18, Z1
+	VPMAXUD    Z1, Z6, Z6
+	VPSHUFD    $0x4e, Z6, Z1
+	VPMAXUD    Z1, Z6, Z6
+	VPSHUFD    $0xb1, Z6, Z1
+	VPMAXUD    Z1, Z6, Z6
+	VMOVDQU32  transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z1
+	VPERMD     Z6, Z1, Z6
+	VMOVAPS    X6, X15
+
+last144:
+	VBROADCASTSS divisor+80(FP), X1
+	VDIVPS       X1, X0, X0
+	VPSUBD.BCST  word_21800000<>+0(SB), X0, X1
+	VPCMPUD.BCST $0x05, word_5e000000<>+0(SB), X1, K1
+	KMOVW        K1, SI
+	TESTL        SI, SI
+	JZ           ordinary134
+	SUBQ         DI, BX
+	MOVQ         BX, 8(SP)
+	MOVQ         DI, BX
+	JMP          few133
+
+ordinary134:
+	VMOVUPS      X0, (CX)
+	VBROADCASTSS word_417fd70a<>+0(SB), Z1
+	VDIVPS       X0, X1, X1
+	VMOVUPS      X1, 16(SP)
+	XORL         SI, SI
+
+block153:
+	MOVQ               block+72(FP), R9
+	VBROADCASTSS       (CX), Z0
+	VBROADCASTSS       16(SP)(SI*4), Z1
+	VMULPS             Z0, Z10, Z6
+	VFMADD231PS.RD_SAE Z0, Z5, Z6
+	VPERMPS            Z6, Z7, Z0
+	CMPQ               R9, $0x40
+	JB                 done155
+
+loop154:
+	PREFETCHT0         16384(DX)
+	VMOVUPS            (DX), Z17
+	PREFETCHT0         16448(DX)
+	VMOVUPS            64(DX), Z18
+	PREFETCHT0         16512(DX)
+	VMOVUPS            128(DX), Z19
+	PREFETCHT0         16576(DX)
+	VMOVUPS            192(DX), Z20
+	VMOVAPS            Z11, Z21
+	VFMADD231PS.RD_SAE Z1, Z17, Z21
+	VPERMI2D           Z9, Z8, Z21
+	VPERMPS            Z0, Z21, Z22
+	VCMPPS             $0x1e, Z22, Z17, K1
+	VPADDD             Z13, Z21, K1, Z21
+	VPERMPS            Z6, Z21, Z22
+	VCMPPS             $0x1e, Z22, Z17, K1
+	VPADDD             Z12, Z21, K1, Z21
+	VMOVAPS            Z11, Z17
+	VFMADD231PS.RD_SAE Z1, Z18, Z17
+	VPERMI2D           Z9, Z8, Z17
+	VPERMPS            Z0, Z17, Z22
+	VCMPPS             $0x1e, Z22, Z18, K1
+	VPADDD             Z13, Z17, K1, Z17
+	VPERMPS            Z6, Z17, Z22
+	VCMPPS             $0x1e, Z22, Z18, K1
+	VPADDD             Z12, Z17, K1, Z17
+	VMOVAPS            Z11, Z18
+	VFMADD231PS.RD_SAE Z1, Z19, Z18
+	VPERMI2D           Z9, Z8, Z18
+	VPERMPS            Z0, Z18, Z22
+	VCMPPS             $0x1e, Z22, Z19, K1
+	VPADDD             Z13, Z18, K1, Z18
+	VPERMPS            Z6, Z18, Z22
+	VCMPPS             $0x1e, Z22, Z19, K1
+	VPADDD             Z12, Z18, K1, Z18
+	VMOVAPS            Z11, Z19
+	VFMADD231PS.RD_SAE Z1, Z20, Z19
+	VPERMI2D           Z9, Z8, Z19
+	VPERMPS            Z0, Z19, Z22
+	VCMPPS             $0x1e, Z22, Z20, K1
+	VPADDD             Z13, Z19, K1, Z19
+	VPERMPS            Z6, Z19, Z22
+	VCMPPS             $0x1e, Z22, Z20, K1
+	VPADDD             Z12, Z19, K1, Z19
+	VPACKUSDW          Z17, Z21, Z21
+	VPACKUSDW          Z19, Z18, Z18
+	VPACKUSWB          Z18, Z21, Z21
+	VPSHUFB            Z21, Z2, Z21
+	VPERMD             Z21, Z3, Z21
+	VPMADDUBSW         Z4, Z21, Z21
+	VPMOVWB            Z21, Y21
+	CMPB               (SP), $0x00
+	JNE                past156
+	VMOVDQU64          Y21, (AX)
+
+stored157:
+	ADDQ $0x00000100, DX
+	ADDQ $0x00000020, AX
+	SUBQ $0x40, R9
+	CMPQ R9, $0x40
+	JAE  loop154
+
+done155:
+	ADDQ    $0x00000004, CX
+	INCQ    SI
+	CMPQ    SI, $0x04
+	JB      block153
+	SUBQ    DI, BX
+	VMOVAPS X15, X0
+	CMPQ    BX, DI
+	JAE     again143
+
+few133:
+	TESTQ        BX, BX
+	JZ           finished159
+	MOVQ         DX, DI
+	MOVQ         block+72(FP), SI
+	CMPQ         SI, BX
+	CMOVQGT      BX, SI
+	SUBQ         SI, BX
+	MOVQ         SI, R8
+	MOVQ         DI, R9
+	LEAQ         (DI)(SI*4), DI
+	VPBROADCASTD word_7fffffff<>+0(SB), Z0
+	VPXORD       Z1, Z1, Z1
+	VPXORD       Z6, Z6, Z6
+	VPXORD       Z14, Z14, Z14
+	VPXORD       Z17, Z17, Z17
+	VBROADCASTSS least+84(FP), Z1
+	CMPQ         R8, $0x40
+	JB           done161
+
+loop160:
+	VPANDD  (R9), Z0, Z18
+	VPMAXUD Z18, Z1, Z1
+	VPANDD  64(R9), Z0, Z18
+	VPMAXUD Z18, Z6, Z6
+	VPANDD  128(R9), Z0, Z18
+	VPMAXUD Z18, Z14, Z14
+	VPANDD  192(R9), Z0, Z18
+	VPMAXUD Z18, Z17, Z17
+	ADDQ    $0x00000100, R9
+	SUBQ    $0x40, R8
+	CMPQ    R8, $0x40
+	JAE     loop160
+
+done161:
+	CMPQ R8, $0x10
+	JB   done163
+
+loop162:
+	VPANDD  (R9), Z0, Z18
+	VPMAXUD Z18, Z1, Z1
+	ADDQ    $0x00000040, R9
+	SUBQ    $0x10, R8
+	CMPQ    R8, $0x10
+	JAE     loop162
+
+done163:
+	TESTQ    R8, R8
+	JZ       done164
+	MOVQ     $-1, R10
+	BZHIQ    R8, R10, R10
+	KMOVW    R10, K1
+	VPANDD.Z (R9), Z0, K1, Z0
+	VPMAXUD  Z0, Z1, Z1
+
+done164:
+	VPMAXUD       Z6, Z1, Z1
+	VPMAXUD       Z17, Z14, Z14
+	VPMAXUD       Z14, Z1, Z1
+	VEXTRACTI64X4 $0x01, Z1, Y0
+	VPMAXUD       Z0, Z1, Z1
+	VSHUFI64X2    $0x02, Z1, Z1, Z0
+	VPMAXUD       Z0, Z1, Z1
+	VPSHUFD       $0x4e, Z1, Z0
+	VPMAXUD       Z0, Z1, Z1
+	VSHUFI64X2    $0x01, Z1, Z1, Z0
+	VPMAXUD       Z0, Z1, Z1
+	VPSHUFD       $0xb1, Z1, Z0
+	VPMAXUD       Z0, Z1, Z1
+	VMOVAPS       X1, X0
+
+block158:
+	XORL         R8, R8
+	TESTQ        BX, BX
+	JZ           last165
+	MOVQ         block+72(FP), R8
+	CMPQ         R8, BX
+	CMOVQGT      BX, R8
+	SUBQ         R8, BX
+	MOVQ         R8, R9
+	MOVQ         DI, R10
+	LEAQ         (DI)(R8*4), DI
+	VPBROADCASTD word_7fffffff<>+0(SB), Z1
+	VPXORD       Z6, Z6, Z6
+	VPXORD       Z14, Z14, Z14
+	VPXORD       Z16, Z16, Z16
+	VPXORD       Z17, Z17, Z17
+	VBROADCASTSS least+84(FP), Z6
+	CMPQ         R9, $0x40
+	JB           done167
+
+loop166:
+	VPANDD  (R10), Z1, Z18
+	VPMAXUD Z18, Z6, Z6
+	VPANDD  64(R10), Z1, Z18
+	VPMAXUD Z18, Z14, Z14
+	VPANDD  128(R10), Z1, Z18
+	VPMAXUD Z18, Z16, Z16
+	VPANDD  192(R10), Z1, Z18
+	VPMAXUD Z18, Z17, Z17
+	ADDQ    $0x00000100, R10
+	SUBQ    $0x40, R9
+	CMPQ    R9, $0x40
+	JAE     loop166
+
+done167:
+	CMPQ R9, $0x10
+	JB   done169
+
+loop168:
+	VPANDD  (R10), Z1, Z18
+	VPMAXUD Z18, Z6, Z6
+	ADDQ    $0x00000040, R10
+	SUBQ    $0x10, R9
+	CMPQ    R9, $0x10
+	JAE     loop168
+
+done169:
+	TESTQ    R9, R9
+	JZ       done170
+	MOVQ     $-1, R11
+	BZHIQ    R9, R11, R11
+	KMOVW    R11, K1
+	VPANDD.Z (R10), Z1, K1, Z1
+	VPMAXUD  Z1, Z6, Z6
+
+done170:
+	VPMAXUD       Z14, Z6, Z6
+	VPMAXUD       Z17, Z16, Z16
+	VPMAXUD       Z16, Z6, Z6
+	VEXTRACTI64X4 $0x01, Z6, Y1
+	VPMAXUD       Z1, Z6, Z6
+	VSHUFI64X2    $0x02, Z6, Z6, Z1
+	VPMAXUD       Z1, Z6, Z6
+	VPSHUFD       $0x4e, Z6, Z1
+	VPMAXUD       Z1, Z6, Z6
+	VSHUFI64X2    $0x01, Z6, Z6, Z1
+	VPMAXUD       Z1, Z6, Z6
+	VPSHUFD       $0xb1, Z6, Z1
+	VPMAXUD       Z1, Z6, Z6
+	VMOVAPS       X6, X16
+
+last165:
+	VMOVD X0, R9
+	CMPL  R9, $0x7f800000
+	JB    finite171
+	INCQ  ret+112(FP)
+	MOVL  $0x7fc00000, R9
+
+zero172:
+	MOVL         R9, (CX)
+	MOVBLZX      zero+104(FP), R9
+	MOVL         R9, R10
+	SHLL         $0x04, R10
+	ORL          R10, R9
+	LEAQ         (DX)(SI*4), DX
+	INCQ         SI
+	SHRQ         $0x01, SI
+	VPBROADCASTB R9, Z0
+	CMPQ         SI, $0x40
+	JB           done176
+
+loop175:
+	VMOVDQU64 Z0, (AX)
+	ADDQ      $0x00000040, AX
+	SUBQ      $0x40, SI
+	CMPQ      SI, $0x40
+	JAE       loop175
+
+done176:
+	MOVQ     $-1, R9
+	BZHIQ    SI, R9, R9
+	KMOVQ    R9, K1
+	VMOVDQU8 Z0, K1, (AX)
+	ADDQ     SI, AX
+	JMP      done174
+
+finite171:
+	VDIVSS  divisor+80(FP), X0, X1
+	VMOVD   X1, R9
+	TESTL   R9, R9
+	JZ      zero172
+	CMPL    R9, $0x7f800000
+	JB      divided173
+	VMOVAPS X0, X1
+
+divided173:
+	VMOVSS             X1, (CX)
+	VBROADCASTSS       X1, Z0
+	VMOVD              X0, R9
+	CMPL               R9, $0x21800000
+	JB                 small177
+	VMOVSS             word_417fd70a<>+0(SB), X1
+	VDIVSS             X0, X1, X1
+	VBROADCASTSS       X1, Z1
+	VMULPS             Z0, Z10, Z6
+	VFMADD231PS.RD_SAE Z0, Z5, Z6
+	VPERMPS            Z6, Z7, Z0
+	CMPQ               SI, $0x40
+	JB                 done180
+
+loop179:
+	PREFETCHT0         16384(DX)
+	VMOVUPS            (DX), Z14
+	PREFETCHT0         16448(DX)
+	VMOVUPS            64(DX), Z17
+	PREFETCHT0         16512(DX)
+	VMOVUPS            128(DX), Z18
+	PREFETCHT0         16576(DX)
+	VMOVUPS            192(DX), Z19
+	VMOVAPS            Z11, Z20
+	VFMADD231PS.RD_SAE Z1, Z14, Z20
+	VPERMI2D           Z9, Z8, Z20
+	VPERMPS            Z0, Z20, Z21
+	VCMPPS             $0x1e, Z21, Z14, K1
+	VPADDD             Z13, Z20, K1, Z20
+	VPERMPS            Z6, Z20, Z21
+	VCMPPS             $0x1e, Z21, Z14, K1
+	VPADDD             Z12, Z20, K1, Z20
+	VMOVAPS            Z11, Z14
+	VFMADD231PS.RD_SAE Z1, Z17, Z14
+	VPERMI2D           Z9, Z8, Z14
+	VPERMPS            Z0, Z14, Z21
+	VCMPPS             $0x1e, Z21, Z17, K1
+	VPADDD             Z13, Z14, K1, Z14
+	VPERMPS            Z6, Z14, Z21
+	VCMPPS             $0x1e, Z21, Z17, K1
+	VPADDD             Z12, Z14, K1, Z14
+	VMOVAPS            Z11, Z17
+	VFMADD231PS.RD_SAE Z1, Z18, Z17
+	VPERMI2D           Z9, Z8, Z17
+	VPERMPS            Z0, Z17, Z21
+	VCMPPS             $0x1e, Z21, Z18, K1
+	VPADDD             Z13, Z17, K1, Z17
+	VPERMPS            Z6, Z17, Z21
+	VCMPPS             $0x1e, Z21, Z18, K1
+	VPADDD             Z12, Z17, K1, Z17
+	VMOVAPS            Z11, Z18
+	VFMADD231PS.RD_SAE Z1, Z19, Z18
+	VPERMI2D           Z9, Z8, Z18
+	VPERMPS            Z0, Z18, Z21
+	VCMPPS             $0x1e, Z21, Z19, K1
+	VPADDD             Z13, Z18, K1, Z18
+	VPERMPS            Z6, Z18, Z21
+	VCMPPS             $0x1e, Z21, Z19, K1
+	VPADDD             Z12, Z18, K1, Z18
+	VPACKUSDW          Z14, Z20, Z20
+	VPACKUSDW          Z18, Z17, Z17
+	VPACKUSWB          Z17, Z20, Z20
+	VPSHUFB            Z20, Z2, Z20
+	VPERMD             Z20, Z3, Z20
+	VPMADDUBSW         Z4, Z20, Z20
+	VPMOVWB            Z20, Y20
+	CMPB               (SP), $0x00
+	JNE                past181
+	VMOVDQU64          Y20, (AX)
+
+stored182:
+	ADDQ $0x00000100, DX
+	ADDQ $0x00000020, AX
+	SUBQ $0x40, SI
+	CMPQ SI, $0x40
+	JAE  loop179
+
+done180:
+	TESTQ              SI, SI
+	JZ                 none183
+	MOVQ               $-1, R9
+	BZHIQ              SI, R9, R9
+	KMOVW              R9, K1
+	SHRQ               $0x10, R9
+	VMOVUPS.Z          (DX), K1, Z14
+	KMOVW              R9, K1
+	SHRQ               $0x10, R9
+	VMOVUPS.Z          64(DX), K1, Z17
+	KMOVW              R9, K1
+	SHRQ               $0x10, R9
+	VMOVUPS.Z          128(DX), K1, Z18
+	KMOVW              R9, K1
+	SHRQ               $0x10, R9
+	VMOVUPS.Z          192(DX), K1, Z19
+	VMOVAPS            Z11, Z20
+	VFMADD231PS.RD_SAE Z1, Z14, Z20
+	VPERMI2D           Z9, Z8, Z20
+	VPERMPS            Z0, Z20, Z21
+	VCMPPS             $0x1e, Z21, Z14, K1
+	VPADDD             Z13, Z20, K1, Z20
+	VPERMPS            Z6, Z20, Z21
+	VCMPPS             $0x1e, Z21, Z14, K1
+	VPADDD             Z12, Z20, K1, Z20
+	VMOVAPS            Z11, Z14
+	VFMADD231PS.RD_SAE Z1, Z17, Z14
+	VPERMI2D           Z9, Z8, Z14
+	VPERMPS            Z0, Z14, Z21
+	VCMPPS             $0x1e, Z21, Z17, K1
+	VPADDD             Z13, Z14, K1, Z14
+	VPERMPS            Z6, Z14, Z21
+	VCMPPS             $0x1e, Z21, Z17, K1
+	VPADDD             Z12, Z14, K1, Z14
+	VMOVAPS            Z11, Z17
+	VFMADD231PS.RD_SAE Z1, Z18, Z17
+	VPERMI2D           Z9, Z8, Z17
+	VPERMPS            Z0, Z17, Z21
+	VCMPPS             $0x1e, Z21, Z18, K1
+	VPADDD             Z13, Z17, K1, Z17
+	VPERMPS            Z6, Z17, Z21
+	VCMPPS             $0x1e, Z21, Z18, K1
+	VPADDD             Z12, Z17, K1, Z17
+	VMOVAPS            Z11, Z18
+	VFMADD231PS.RD_SAE Z1, Z19, Z18
+	VPERMI2D           Z9, Z8, Z18
+	VPERMPS            Z0, Z18, Z0
+	VCMPPS             $0x1e, Z0, Z19, K1
+	VPADDD             Z13, Z18, K1, Z18
+	VPERMPS            Z6, Z18, Z0
+	VCMPPS             $0x1e, Z0, Z19, K1
+	VPADDD             Z12, Z18, K1, Z18
+	VPACKUSDW          Z14, Z20, Z20
+	VPACKUSDW          Z18, Z17, Z17
+	VPACKUSWB          Z17, Z20, Z20
+	VPSHUFB            Z20, Z2, Z20
+	VPERMD             Z20, Z3, Z20
+	VPMADDUBSW         Z4, Z20, Z20
+	VPMOVWB            Z20, Y20
+	LEAQ               1(SI), R9
+	SHRQ               $0x01, R9
+	MOVQ               $-1, R10
+	BZHIQ              R9, R10, R10
+	KMOVQ              R10, K1
+	VMOVDQU8           Z20, K1, (AX)
+	ADDQ               R9, AX
+	TESTL              $0x00000001, SI
+	JZ                 even184
+	MOVBLZX            -1(AX), R9
+	MOVBLZX            zero+104(FP), R10
+	CMPB               highFirst+105(FP), $0x00
+	JE                 low185
+	ANDL               $0x000000f0, R9
+	JMP                stored186
+
+low185:
+	ANDL $0x0000000f, R9
+	SHLL $0x04, R10
+
+stored186:
+	ORL  R10, R9
+	MOVB R9, -1(AX)
+
+even184:
+	LEAQ (DX)(SI*4), DX
+	XORQ SI, SI
+
+none183:
+done178:
+done174:
+	ADDQ    $0x00000004, CX
+	VMOVAPS X16, X0
+	MOVQ    R8, SI
+	TESTQ   SI, SI
+	JNZ     block158
+
+finished159:
+	MOVQ  8(SP), BX
+	TESTQ BX, BX
+	JNZ   fewAtATime132
+	CMPQ  (SP), $0x00
+	JEQ   unfenced187
+	SFENCE
+
+unfenced187:
+	VZEROUPPER
+	RET
+
+past156:
+	VMOVNTDQ Y21, (AX)
+	JMP      stored157
+
+past181:
+	VMOVNTDQ Y20, (AX)
+	JMP      stored182
+
+small177:
+	VMULPS.BCST        word_6c000000<>+0(SB), Z0, Z0
+	VMOVSS             word_417fd70a<>+0(SB), X1
+	VDIVSS             X0, X1, X1
+	VBROADCASTSS       X1, Z1
+	VMULPS             Z0, Z10, Z6
+	VFMADD231PS.RD_SAE Z0, Z5, Z6
+	VPERMPS            Z6, Z7, Z0
+	CMPQ               SI, $0x40
+	JB                 done189
+
+loop188:
+	PREFETCHT0         16384(DX)
+	VMOVUPS            (DX), Z14
+	VMULPS.BCST        word_6c000000<>+0(SB), Z14, Z14
+	PREFETCHT0         16448(DX)
+	VMOVUPS            64(DX), Z17
+	VMULPS.BCST        word_6c000000<>+0(SB), Z17, Z17
+	PREFETCHT0         16512(DX)
+	VMOVUPS            128(DX), Z18
+	VMULPS.BCST        word_6c000000<>+0(SB), Z18, Z18
+	PREFETCHT0         16576(DX)
+	VMOVUPS            192(DX), Z19
+	VMULPS.BCST        word_6c000000<>+0(SB), Z19, Z19
+	VMOVAPS            Z11, Z20
+	VFMADD231PS.RD_SAE Z1, Z14, Z20
+	VPERMI2D           Z9, Z8, Z20
+	VPERMPS            Z0, Z20, Z21
+	VCMPPS             $0x1e, Z21, Z14, K1
+	VPADDD             Z13, Z20, K1, Z20
+	VPERMPS            Z6, Z20, Z21
+	VCMPPS             $0x1e, Z21, Z14, K1
+	VPADDD             Z12, Z20, K1, Z20
+	VMOVAPS            Z11, Z14
+	VFMADD231PS.RD_SAE Z1, Z17, Z14
+	VPERMI2D           Z9, Z8, Z14
+	VPERMPS            Z0, Z14, Z21
+	VCMPPS             $0x1e, Z21, Z17, K1
+	VPADDD             Z13, Z14, K1, Z14
+	VPERMPS            Z6, Z14, Z21
+	VCMPPS             $0x1e, Z21, Z17, K1
+	VPADDD             Z12, Z14, K1, Z14
+	VMOVAPS            Z11, Z17
+	VFMADD231PS.RD_SAE Z1, Z18, Z17
+	VPERMI2D           Z9, Z8, Z17
+	VPERMPS            Z0, Z17, Z21
+	VCMPPS             $0x1e, Z21, Z18, K1
+	VPADDD             Z13, Z17, K1, Z17
+	VPERMPS            Z6, Z17, Z21
+	VCMPPS             $0x1e, Z21, Z18, K1
+	VPADDD             Z12, Z17, K1, Z17
+	VMOVAPS            Z11, Z18
+	VFMADD231PS.RD_SAE Z1, Z19, Z18
+	VPERMI2D           Z9, Z8, Z18
+	VPERMPS            Z0, Z18, Z21
+	VCMPPS             $0x1e, Z21, Z19, K1
+	VPADDD             Z13, Z18, K1, Z18
+	VPERMPS            Z6, Z18, Z21
+	VCMPPS             $0x1e, Z21, Z19, K1
+	VPADDD             Z12, Z18, K1, Z18
+	VPACKUSDW          Z14, Z20, Z20
+	VPACKUSDW          Z18, Z17, Z17
+	VPACKUSWB          Z17, Z20, Z20
+	VPSHUFB            Z20, Z2, Z20
+	VPERMD             Z20, Z3, Z20
+	VPMADDUBSW         Z4, Z20, Z20
+	VPMOVWB            Z20, Y20
+	CMPB               (SP), $0x00
+	JNE                past190
+	VMOVDQU64          Y20, (AX)
+
+stored191:
+	ADDQ $0x00000100, DX
+	ADDQ $0x00000020, AX
+	SUBQ $0x40, SI
+	CMPQ SI, $0x40
+	JAE  loop188
+
+done189:
+	TESTQ              SI, SI
+	JZ                 none192
+	MOVQ               $-1, R9
+	BZHIQ              SI, R9, R9
+	KMOVW              R9, K1
+	SHRQ               $0x10, R9
+	VMOVUPS.Z          (DX), K1, Z14
+	VMULPS.BCST        word_6c000000<>+0(SB), Z14, Z14
+	KMOVW              R9, K1
+	SHRQ               $0x10, R9
+	VMOVUPS.Z          64(DX), K1, Z17
+	VMULPS.BCST        word_6c000000<>+0(SB), Z17, Z17
+	KMOVW              R9, K1
+	SHRQ               $0x10, R9
+	VMOVUPS.Z          128(DX), K1, Z18
+	VMULPS.BCST        word_6c000000<>+0(SB), Z18, Z18
+	KMOVW              R9, K1
+	SHRQ               $0x10, R9
+	VMOVUPS.Z          192(DX), K1, Z19
+	VMULPS.BCST        word_6c000000<>+0(SB), Z19, Z19
+	VMOVAPS            Z11, Z20
+	VFMADD231PS.RD_SAE Z1, Z14, Z20
+	VPERMI2D           Z9, Z8, Z20
+	VPERMPS            Z0, Z20, Z21
+	VCMPPS             $0x1e, Z21, Z14, K1
+	VPADDD             Z13, Z20, K1, Z20
+	VPERMPS            Z6, Z20, Z21
+	VCMPPS             $0x1e, Z21, Z14, K1
+	VPADDD             Z12, Z20, K1, Z20
+	VMOVAPS            Z11, Z14
+	VFMADD231PS.RD_SAE Z1, Z17, Z14
+	VPERMI2D           Z9, Z8, Z14
+	VPERMPS            Z0, Z14, Z21
+	VCMPPS             $0x1e, Z21, Z17, K1
+	VPADDD             Z13, Z14, K1, Z14
+	VPERMPS            Z6, Z14, Z21
+	VCMPPS             $0x1e, Z21, Z17, K1
+	VPADDD             Z12, Z14, K1, Z14
+	VMOVAPS            Z11, Z17
+	VFMADD231PS.RD_SAE Z1, Z18, Z17
+	VPERMI2D           Z9, Z8, Z17
+	VPERMPS            Z0, Z17, Z21
+	VCMPPS             $0x1e, Z21, Z18, K1
+	VPADDD             Z13, Z17, K1, Z17
+	VPERMPS            Z6, Z17, Z21
+	VCMPPS             $0x1e, Z21, Z18, K1
+	VPADDD             Z12, Z17, K1, Z17
+	VMOVAPS            Z11, Z18
+	VFMADD231PS.RD_SAE Z1, Z19, Z18
+	VPERMI2D           Z9, Z8, Z18
+	VPERMPS            Z0, Z18, Z0
+	VCMPPS             $0x1e, Z0, Z19, K1
+	VPADDD             Z13, Z18, K1, Z18
+	VPERMPS            Z6, Z18, Z0
+	VCMPPS             $0x1e, Z0, Z19, K1
+	VPADDD             Z12, Z18, K1, Z18
+	VPACKUSDW          Z14, Z20, Z20
+	VPACKUSDW          Z18, Z17, Z17
+	VPACKUSWB          Z17, Z20, Z20
+	VPSHUFB            Z20, Z2, Z20
+	VPERMD             Z20, Z3, Z20
+	VPMADDUBSW         Z4, Z20, Z20
+	VPMOVWB            Z20, Y20
+	LEAQ               1(SI), R9
+	SHRQ               $0x01, R9
+	MOVQ               $-1, R10
+	BZHIQ              R9, R10, R10
+	KMOVQ              R10, K1
+	VMOVDQU8           Z20, K1, (AX)
+	ADDQ               R9, AX
+	TESTL              $0x00000001, SI
+	JZ                 even193
+	MOVBLZX            -1(AX), R9
+	MOVBLZX            zero+104(FP), R10
+	CMPB               highFirst+105(FP), $0x00
+	JE                 low194
+	ANDL               $0x000000f0, R9
+	JMP                stored195
+
+low194:
+	ANDL $0x0000000f, R9
+	SHLL $0x04, R10
+
+stored195:
+	ORL  R10, R9
+	MOVB R9, -1(AX)
+
+even193:
+	LEAQ (DX)(SI*4), DX
+	XORQ SI, SI
+
+none192:
+	JMP done178
+
+past190:
+	VMOVNTDQ Y20, (AX)
+	JMP      stored191
+
+DATA second_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_f<>+0(SB)/4, $0x00000001
+DATA second_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_f<>+4(SB)/4, $0x00000002
+DATA second_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_f<>+8(SB)/4, $0x00000003
+DATA second_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_f<>+12(SB)/4, $0x00000004
+DATA second_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_f<>+16(SB)/4, $0x00000005
+DATA second_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_f<>+20(SB)/4, $0x00000006
+DATA second_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_f<>+24(SB)/4, $0x00000007
+DATA second_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_f<>+28(SB)/4, $0x00000008
+DATA second_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_f<>+32(SB)/4, $0x00000009
+DATA second_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_f<>+36(SB)/4, $0x0000000a
+DATA second_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_f<>+40(SB)/4, $0x0000000b
+DATA second_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_f<>+44(SB)/4, $0x0000000c
+DATA second_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_f<>+48(SB)/4, $0x0000000d
+DATA second_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_f<>+52(SB)/4, $0x0000000e
+DATA second_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_f<>+56(SB)/4, $0x0000000f
+DATA second_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_f<>+60(SB)/4, $0x0000000f
+GLOBL second_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_f<>(SB), RODATA|NOPTR, $64

@@ -41,8 +41,12 @@ func far() *codebook.Codebook {
 
 // books are those that the quantiser takes.
 func (q quantizer4) books() []*codebook.Codebook {
-	return slices.DeleteFunc(slices.Clone(books4), func(book *codebook.Codebook) bool { return q.quantize == nil && book.NibbleCells() == nil })
+	return slices.DeleteFunc(slices.Clone(books4), func(book *codebook.Codebook) bool { return !q.takes(book) })
 }
+
+func anyBook(*codebook.Codebook) bool         { return true }
+func withCells(book *codebook.Codebook) bool  { return book.NibbleCells() != nil }
+func withRanges(book *codebook.Codebook) bool { return book.NibbleRanges() != nil }
 
 func (q quantizer4) formats(block int, f func(reference.Format)) {
 	for _, book := range q.books() {
@@ -55,15 +59,19 @@ func (q quantizer4) formats(block int, f func(reference.Format)) {
 type quantizer4 struct {
 	name       string
 	needs      cpufeature.Set
-	quantize   func(codes []uint8, scales, x []float32, block int, divisor float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool) int
+	quantize   func(codes []uint8, scales, x []float32, f reference.Format) int
+	takes      func(*codebook.Codebook) bool
 	dequantize func(dst []float32, codes []uint8, scales []float32, block int, table *[256]float32, highFirst bool)
 }
 
 var quantizers4 = []quantizer4{
-	{"avx2", avx2, amd64.Quantize4AVX2, amd64.Dequantize4AVX2},
-	{"avx512", cpufeature.AVX512, amd64.Quantize4AVX512, dequantize4AVX512(false)},
-	{"avx512-stream", cpufeature.AVX512, amd64.Quantize4AVX512, dequantize4AVX512(true)},
-	{"avx512-cells", cpufeature.AVX512, nil, dequantize4AVX512(false)},
+	{"avx2", avx2, inAVX2, anyBook, amd64.Dequantize4AVX2},
+	{"avx512", cpufeature.AVX512, bisect(false), anyBook, dequantize4AVX512(false)},
+	{"avx512-stream", cpufeature.AVX512, bisect(true), anyBook, dequantize4AVX512(true)},
+	{"avx512-cells", cpufeature.AVX512, inCells(false), withCells, dequantize4AVX512(false)},
+	{"avx512-cells-stream", cpufeature.AVX512, inCells(true), withCells, dequantize4AVX512(true)},
+	{"avx512-ranges", cpufeature.AVX512, inRanges(false), withRanges, dequantize4AVX512(false)},
+	{"avx512-ranges-stream", cpufeature.AVX512, inRanges(true), withRanges, dequantize4AVX512(true)},
 }
 
 func dequantize4AVX512(stream bool) func(dst []float32, codes []uint8, scales []float32, block int, table *[256]float32, highFirst bool) {
@@ -81,12 +89,30 @@ func eachQuantizer4(t *testing.T, test func(t *testing.T, q quantizer4)) {
 	}
 }
 
-func (q quantizer4) run(codes []uint8, scales, x []float32, f reference.Format) int {
+func inAVX2(codes []uint8, scales, x []float32, f reference.Format) int {
 	book := f.Codebook
-	if q.quantize == nil {
-		return amd64.Quantize4CellsAVX512(codes, scales, x, f.Block, divisor(f), book.NibbleCells(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
+	return amd64.Quantize4AVX2(codes, scales, x, f.Block, divisor(f), 0, book.Thresholds(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
+}
+
+func bisect(stream bool) func(codes []uint8, scales, x []float32, f reference.Format) int {
+	return func(codes []uint8, scales, x []float32, f reference.Format) int {
+		book := f.Codebook
+		return amd64.Quantize4AVX512(codes, scales, x, f.Block, divisor(f), 0, book.Thresholds(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst, stream)
 	}
-	return q.quantize(codes, scales, x, f.Block, divisor(f), book.Thresholds(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
+}
+
+func inCells(stream bool) func(codes []uint8, scales, x []float32, f reference.Format) int {
+	return func(codes []uint8, scales, x []float32, f reference.Format) int {
+		book := f.Codebook
+		return amd64.Quantize4CellsAVX512(codes, scales, x, f.Block, divisor(f), 0, book.NibbleCells(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst, stream)
+	}
+}
+
+func inRanges(stream bool) func(codes []uint8, scales, x []float32, f reference.Format) int {
+	return func(codes []uint8, scales, x []float32, f reference.Format) int {
+		book := f.Codebook
+		return amd64.Quantize4RangesAVX512(codes, scales, x, f.Block, divisor(f), 0, book.NibbleRanges(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst, stream)
+	}
 }
 
 func TestQuantize4(t *testing.T) {
@@ -99,13 +125,31 @@ func TestQuantize4(t *testing.T) {
 					place := rng.IntN(places)
 					x, codes, scales := placed(values, n, place, 4), placed(codes, f.CodeBytes(n), (place+5)%places, 1), placed(scales, f.Scales(n), (place+9)%places, 4)
 					hardBlocks(rng, x, f)
-					checkQuantize(t, f, codes, scales, x, func() int { return q.run(codes, scales, x, f) })
+					checkQuantize(t, f, codes, scales, x, func() int { return q.quantize(codes, scales, x, f) })
 				}
 				codes.Check()
 				scales.Check()
 				values.Check()
 			})
 		}
+	})
+}
+
+func TestQuantize4SeveralBlocks(t *testing.T) {
+	eachQuantizer4(t, func(t *testing.T, q quantizer4) {
+		rng := rand.New(rand.NewPCG(4, 5))
+		codes, values, scales := testmem.New[uint8](t, severalBlocks), testmem.New[float32](t, severalBlocks), testmem.New[float32](t, 300)
+		aroundSeveral(func(block, n int) {
+			q.formats(block, func(f reference.Format) {
+				place := rng.IntN(places)
+				x, codes, scales := placed(values, n, place, 4), placed(codes, f.CodeBytes(n), (place+5)%places, 1), placed(scales, f.Scales(n), (place+9)%places, 4)
+				hardBlocks(rng, x, f)
+				checkQuantize(t, f, codes, scales, x, func() int { return q.quantize(codes, scales, x, f) })
+			})
+			codes.Check()
+			scales.Check()
+			values.Check()
+		})
 	})
 }
 
@@ -117,7 +161,7 @@ func TestQuantize4RandomBlocks(t *testing.T) {
 			q.formats(32<<(trial%3), func(f reference.Format) {
 				scales := make([]float32, f.Scales(len(x)))
 				hardBlocks(rng, x, f)
-				checkQuantize(t, f, codes, scales, x, func() int { return q.run(codes, scales, x, f) })
+				checkQuantize(t, f, codes, scales, x, func() int { return q.quantize(codes, scales, x, f) })
 			})
 		}
 	})
@@ -125,10 +169,12 @@ func TestQuantize4RandomBlocks(t *testing.T) {
 
 func TestQuantize4EveryPattern(t *testing.T) {
 	eachQuantizer4(t, func(t *testing.T, q quantizer4) {
-		codes, scales := make([]uint8, patternBlock/2), make([]float32, 1)
+		codes, scales := make([]uint8, patternElements/2), make([]float32, patternElements)
 		for _, book := range q.books() {
-			f := reference.Format{Codebook: book, Block: patternBlock}
-			everyPattern(t, book, codes, func(x []float32) { q.run(codes, scales, x, f) }, func(i int) uint8 { return f.Get(codes, i) })
+			for _, block := range patternBlocks {
+				f := reference.Format{Codebook: book, Block: block}
+				everyPattern(t, f, codes, func(x []float32) { q.quantize(codes, scales[:f.Scales(len(x))], x, f) })
+			}
 		}
 	})
 }
@@ -138,7 +184,7 @@ func TestQuantize4ThresholdsAtManyScales(t *testing.T) {
 		codes, scales := make([]uint8, 1<<10), make([]float32, 1)
 		for _, book := range q.books() {
 			f := reference.Format{Codebook: book, Block: 1 << 20}
-			thresholdsAtManyScales(t, book, func(x []float32) { q.run(codes[:f.CodeBytes(len(x))], scales, x, f) },
+			thresholdsAtManyScales(t, book, func(x []float32) { q.quantize(codes[:f.CodeBytes(len(x))], scales, x, f) },
 				func(i int) uint8 { return f.Get(codes, i) })
 		}
 	})
@@ -177,7 +223,7 @@ func TestScalesThatRoundToZero(t *testing.T) {
 		t.Fatal(err)
 	}
 	eachQuantizer4(t, func(t *testing.T, q quantizer4) {
-		if book.NibbleCells() == nil && q.quantize == nil {
+		if !q.takes(book) {
 			return
 		}
 		for bits := range uint32(40) {
@@ -185,7 +231,7 @@ func TestScalesThatRoundToZero(t *testing.T) {
 			x := make([]float32, 70)
 			x[3], x[66] = math.Float32frombits(bits), -math.Float32frombits(bits)
 			codes, scales := make([]uint8, 35), make([]float32, 2)
-			checkQuantize(t, f, codes, scales, x, func() int { return q.run(codes, scales, x, f) })
+			checkQuantize(t, f, codes, scales, x, func() int { return q.quantize(codes, scales, x, f) })
 		}
 	})
 }
@@ -193,13 +239,17 @@ func TestScalesThatRoundToZero(t *testing.T) {
 func BenchmarkQuantize4(b *testing.B) {
 	for _, n := range sizes {
 		x, codes, scales := noise(n.elements), make([]uint8, n.elements/2), make([]float32, n.elements/64)
-		f := reference.Format{Codebook: codebook.NF4(), Block: 64}
 		for _, q := range quantizers4 {
-			n.run(b, "quantize/"+q.name, func(lo, hi int) {
-				q.run(codes[lo/2:hi/2], scales[:(hi-lo)/f.Block], x[lo:hi], f)
-			})
+			for _, book := range q.books() {
+				for _, order := range []codebook.Nibble{codebook.LowFirst, codebook.HighFirst} {
+					f := reference.Format{Codebook: book, Block: 64, Nibble: order}
+					n.run(b, "quantize/"+q.name+"/"+book.Name()+"/"+order.String(), func(lo, hi int) {
+						q.quantize(codes[lo/2:hi/2], scales[:(hi-lo)/f.Block], x[lo:hi], f)
+					})
+				}
+			}
 			n.run(b, "dequantize/"+q.name, func(lo, hi int) {
-				q.dequantize(x[lo:hi], codes[lo/2:hi/2], scales[:(hi-lo)/f.Block], f.Block, f.Codebook.Table(), false)
+				q.dequantize(x[lo:hi], codes[lo/2:hi/2], scales[:(hi-lo)/64], 64, codebook.NF4().Table(), false)
 			})
 		}
 	}

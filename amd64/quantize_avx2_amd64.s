@@ -4,9 +4,9 @@
 
 #include "textflag.h"
 
-// func QuantizeAVX2(codes []uint8, scales []float32, x []float32, block int, divisor float32, cells []uint32) int
-// Requires: AVX, AVX2, CMOV
-TEXT ·QuantizeAVX2(SB), $512-120
+// func QuantizeAVX2(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, cells []uint32) int
+// Requires: AVX, AVX2, CMOV, MMX+
+TEXT ·QuantizeAVX2(SB), $536-120
 	MOVQ         codes_base+0(FP), AX
 	MOVQ         scales_base+24(FP), CX
 	MOVQ         x_base+48(FP), DX
@@ -26,71 +26,70 @@ TEXT ·QuantizeAVX2(SB), $512-120
 	SUBQ         SI, BX
 	LEAQ         (SP), SI
 	LEAQ         256(SP), DI
-	MOVQ         $0x00000000, ret+112(FP)
 	MOVQ         x_len+56(FP), R8
+	MOVQ         $0x00000000, ret+112(FP)
 	TESTQ        R8, R8
 	JZ           finished2
-
-block1:
-	MOVQ         block+72(FP), R9
-	CMPQ         R9, R8
-	CMOVQGT      R8, R9
-	SUBQ         R9, R8
-	MOVQ         DX, R10
-	MOVQ         R9, R11
+	MOVQ         DX, R9
+	MOVQ         block+72(FP), R10
+	CMPQ         R10, R8
+	CMOVQGT      R8, R10
+	SUBQ         R10, R8
+	MOVQ         R10, 520(SP)
 	VPBROADCASTD word_7fffffff<>+0(SB), Y5
 	VPXOR        Y6, Y6, Y6
 	VPXOR        Y7, Y7, Y7
 	VPXOR        Y8, Y8, Y8
 	VPXOR        Y9, Y9, Y9
-	CMPQ         R11, $0x20
-	JB           done4
+	VBROADCASTSS least+84(FP), Y6
+	CMPQ         R10, $0x20
+	JB           done5
 
-loop3:
-	VMOVUPS (R10), Y10
+loop4:
+	VMOVUPS (R9), Y10
 	VPAND   Y5, Y10, Y10
 	VPMAXUD Y10, Y6, Y6
-	VMOVUPS 32(R10), Y10
+	VMOVUPS 32(R9), Y10
 	VPAND   Y5, Y10, Y10
 	VPMAXUD Y10, Y7, Y7
-	VMOVUPS 64(R10), Y10
+	VMOVUPS 64(R9), Y10
 	VPAND   Y5, Y10, Y10
 	VPMAXUD Y10, Y8, Y8
-	VMOVUPS 96(R10), Y10
+	VMOVUPS 96(R9), Y10
 	VPAND   Y5, Y10, Y10
 	VPMAXUD Y10, Y9, Y9
-	ADDQ    $0x00000080, R10
-	SUBQ    $0x20, R11
-	CMPQ    R11, $0x20
-	JAE     loop3
+	ADDQ    $0x00000080, R9
+	SUBQ    $0x20, R10
+	CMPQ    R10, $0x20
+	JAE     loop4
 
-done4:
-	CMPQ R11, $0x08
-	JB   done6
+done5:
+	CMPQ R10, $0x08
+	JB   done7
 
-loop5:
-	VMOVUPS (R10), Y10
+loop6:
+	VMOVUPS (R9), Y10
 	VPAND   Y5, Y10, Y10
 	VPMAXUD Y10, Y6, Y6
-	ADDQ    $0x00000020, R10
-	SUBQ    $0x08, R11
-	CMPQ    R11, $0x08
-	JAE     loop5
+	ADDQ    $0x00000020, R9
+	SUBQ    $0x08, R10
+	CMPQ    R10, $0x08
+	JAE     loop6
 
-done6:
-	CMPQ R11, $0x01
-	JB   done8
+done7:
+	CMPQ R10, $0x01
+	JB   done9
 
-loop7:
-	VMOVSS  (R10), X10
+loop8:
+	VMOVSS  (R9), X10
 	VPAND   Y5, Y10, Y10
 	VPMAXUD Y10, Y6, Y6
-	ADDQ    $0x00000004, R10
-	SUBQ    $0x01, R11
-	CMPQ    R11, $0x01
-	JAE     loop7
+	ADDQ    $0x00000004, R9
+	SUBQ    $0x01, R10
+	CMPQ    R10, $0x01
+	JAE     loop8
 
-done8:
+done9:
 	VPMAXUD      Y7, Y6, Y6
 	VPMAXUD      Y9, Y8, Y8
 	VPMAXUD      Y8, Y6, Y6
@@ -100,419 +99,503 @@ done8:
 	VPMAXUD      X5, X6, X6
 	VPSHUFD      $0xb1, X6, X5
 	VPMAXUD      X5, X6, X6
-	VMOVD        X6, R10
-	CMPL         R10, $0x7f800000
-	JB           finite9
-	INCQ         ret+112(FP)
-	MOVL         $0x7fc00000, R10
+	VMOVSS       X6, 528(SP)
+	MOVQ         R9, 512(SP)
 
-zero10:
-	MOVL         R10, (CX)
-	MOVQ         cells_base+88(FP), R10
-	MOVL         12(R10), R10
-	LEAQ         (DX)(R9*4), DX
-	VMOVD        R10, X5
+block1:
+	MOVQ         520(SP), R10
+	MOVQ         $0x00000000, 520(SP)
+	VMOVSS       528(SP), X5
+	TESTQ        R8, R8
+	JZ           last3
+	MOVQ         512(SP), R9
+	MOVQ         block+72(FP), R11
+	CMPQ         R11, R8
+	CMOVQGT      R8, R11
+	SUBQ         R11, R8
+	MOVQ         R11, 520(SP)
+	VPBROADCASTD word_7fffffff<>+0(SB), Y6
+	VPXOR        Y7, Y7, Y7
+	VPXOR        Y8, Y8, Y8
+	VPXOR        Y9, Y9, Y9
+	VPXOR        Y10, Y10, Y10
+	VBROADCASTSS least+84(FP), Y7
+	CMPQ         R11, $0x20
+	JB           done11
+
+loop10:
+	VMOVUPS (R9), Y11
+	VPAND   Y6, Y11, Y11
+	VPMAXUD Y11, Y7, Y7
+	VMOVUPS 32(R9), Y11
+	VPAND   Y6, Y11, Y11
+	VPMAXUD Y11, Y8, Y8
+	VMOVUPS 64(R9), Y11
+	VPAND   Y6, Y11, Y11
+	VPMAXUD Y11, Y9, Y9
+	VMOVUPS 96(R9), Y11
+	VPAND   Y6, Y11, Y11
+	VPMAXUD Y11, Y10, Y10
+	ADDQ    $0x00000080, R9
+	SUBQ    $0x20, R11
+	CMPQ    R11, $0x20
+	JAE     loop10
+
+done11:
+	CMPQ R11, $0x08
+	JB   done13
+
+loop12:
+	VMOVUPS (R9), Y11
+	VPAND   Y6, Y11, Y11
+	VPMAXUD Y11, Y7, Y7
+	ADDQ    $0x00000020, R9
+	SUBQ    $0x08, R11
+	CMPQ    R11, $0x08
+	JAE     loop12
+
+done13:
+	CMPQ R11, $0x01
+	JB   done15
+
+loop14:
+	VMOVSS  (R9), X11
+	VPAND   Y6, Y11, Y11
+	VPMAXUD Y11, Y7, Y7
+	ADDQ    $0x00000004, R9
+	SUBQ    $0x01, R11
+	CMPQ    R11, $0x01
+	JAE     loop14
+
+done15:
+	VPMAXUD      Y8, Y7, Y7
+	VPMAXUD      Y10, Y9, Y9
+	VPMAXUD      Y9, Y7, Y7
+	VEXTRACTI128 $0x01, Y7, X6
+	VPMAXUD      X6, X7, X7
+	VPSHUFD      $0x4e, X7, X6
+	VPMAXUD      X6, X7, X7
+	VPSHUFD      $0xb1, X7, X6
+	VPMAXUD      X6, X7, X7
+	VMOVSS       X7, 528(SP)
+	MOVQ         R9, 512(SP)
+
+last3:
+	VMOVD X5, R9
+	CMPL  R9, $0x7f800000
+	JB    finite16
+	INCQ  ret+112(FP)
+	MOVL  $0x7fc00000, R9
+
+zero17:
+	MOVL         R9, (CX)
+	MOVQ         cells_base+88(FP), R9
+	MOVL         12(R9), R9
+	LEAQ         (DX)(R10*4), DX
+	VMOVD        R9, X5
 	VPBROADCASTB X5, Y5
-	CMPQ         R9, $0x20
-	JB           done14
-
-loop13:
-	VMOVDQU Y5, (AX)
-	ADDQ    $0x00000020, AX
-	SUBQ    $0x20, R9
-	CMPQ    R9, $0x20
-	JAE     loop13
-
-done14:
-	CMPQ R9, $0x01
-	JB   done16
-
-loop15:
-	MOVB R10, (AX)
-	ADDQ $0x00000001, AX
-	SUBQ $0x01, R9
-	CMPQ R9, $0x01
-	JAE  loop15
-
-done16:
-	JMP done12
-
-finite9:
-	VDIVSS  divisor+80(FP), X6, X5
-	VMOVD   X5, R10
-	TESTL   R10, R10
-	JZ      zero10
-	CMPL    R10, $0x7f800000
-	JB      divided11
-	VMOVAPS X6, X5
-
-divided11:
-	VMOVSS       X5, (CX)
-	VBROADCASTSS X5, Y5
-	CMPQ         R9, $0x20
-	JB           tail17
-	VMOVUPS      (DX), Y6
-	VDIVPS       Y5, Y6, Y6
-	VPSRAD       $0x1f, Y6, Y7
-	VPAND        Y1, Y6, Y6
-	VPMAXSD      Y2, Y6, Y6
-	VPXOR        Y7, Y6, Y8
-	VPAND        Y4, Y8, Y8
-	VPAND        Y3, Y7, Y7
-	VPSRLD       X0, Y6, Y6
-	VPADDD       Y7, Y6, Y6
-	VMOVDQU      Y6, (DI)
-	VMOVDQU      Y8, 128(DI)
-	VMOVUPS      32(DX), Y6
-	VDIVPS       Y5, Y6, Y6
-	VPSRAD       $0x1f, Y6, Y7
-	VPAND        Y1, Y6, Y6
-	VPMAXSD      Y2, Y6, Y6
-	VPXOR        Y7, Y6, Y8
-	VPAND        Y4, Y8, Y8
-	VPAND        Y3, Y7, Y7
-	VPSRLD       X0, Y6, Y6
-	VPADDD       Y7, Y6, Y6
-	VMOVDQU      Y6, 32(DI)
-	VMOVDQU      Y8, 160(DI)
-	VMOVUPS      64(DX), Y6
-	VDIVPS       Y5, Y6, Y6
-	VPSRAD       $0x1f, Y6, Y7
-	VPAND        Y1, Y6, Y6
-	VPMAXSD      Y2, Y6, Y6
-	VPXOR        Y7, Y6, Y8
-	VPAND        Y4, Y8, Y8
-	VPAND        Y3, Y7, Y7
-	VPSRLD       X0, Y6, Y6
-	VPADDD       Y7, Y6, Y6
-	VMOVDQU      Y6, 64(DI)
-	VMOVDQU      Y8, 192(DI)
-	VMOVUPS      96(DX), Y6
-	VDIVPS       Y5, Y6, Y6
-	VPSRAD       $0x1f, Y6, Y7
-	VPAND        Y1, Y6, Y6
-	VPMAXSD      Y2, Y6, Y6
-	VPXOR        Y7, Y6, Y8
-	VPAND        Y4, Y8, Y8
-	VPAND        Y3, Y7, Y7
-	VPSRLD       X0, Y6, Y6
-	VPADDD       Y7, Y6, Y6
-	VMOVDQU      Y6, 96(DI)
-	VMOVDQU      Y8, 224(DI)
-	SUBQ         $0x20, R9
-	ADDQ         $0x00000080, DX
-	CMPQ         R9, $0x20
-	JB           done19
-
-loop18:
-	XCHGQ        SI, DI
-	VMOVUPS      (DX), Y6
-	VDIVPS       Y5, Y6, Y6
-	VPSRAD       $0x1f, Y6, Y7
-	VPAND        Y1, Y6, Y6
-	VPMAXSD      Y2, Y6, Y6
-	VPXOR        Y7, Y6, Y8
-	VPAND        Y4, Y8, Y8
-	VPAND        Y3, Y7, Y7
-	VPSRLD       X0, Y6, Y6
-	VPADDD       Y7, Y6, Y6
-	VMOVDQU      Y6, (DI)
-	VMOVDQU      Y8, 128(DI)
-	VMOVUPS      32(DX), Y6
-	VDIVPS       Y5, Y6, Y6
-	VPSRAD       $0x1f, Y6, Y7
-	VPAND        Y1, Y6, Y6
-	VPMAXSD      Y2, Y6, Y6
-	VPXOR        Y7, Y6, Y8
-	VPAND        Y4, Y8, Y8
-	VPAND        Y3, Y7, Y7
-	VPSRLD       X0, Y6, Y6
-	VPADDD       Y7, Y6, Y6
-	VMOVDQU      Y6, 32(DI)
-	VMOVDQU      Y8, 160(DI)
-	VMOVUPS      64(DX), Y6
-	VDIVPS       Y5, Y6, Y6
-	VPSRAD       $0x1f, Y6, Y7
-	VPAND        Y1, Y6, Y6
-	VPMAXSD      Y2, Y6, Y6
-	VPXOR        Y7, Y6, Y8
-	VPAND        Y4, Y8, Y8
-	VPAND        Y3, Y7, Y7
-	VPSRLD       X0, Y6, Y6
-	VPADDD       Y7, Y6, Y6
-	VMOVDQU      Y6, 64(DI)
-	VMOVDQU      Y8, 192(DI)
-	VMOVUPS      96(DX), Y6
-	VDIVPS       Y5, Y6, Y6
-	VPSRAD       $0x1f, Y6, Y7
-	VPAND        Y1, Y6, Y6
-	VPMAXSD      Y2, Y6, Y6
-	VPXOR        Y7, Y6, Y8
-	VPAND        Y4, Y8, Y8
-	VPAND        Y3, Y7, Y7
-	VPSRLD       X0, Y6, Y6
-	VPADDD       Y7, Y6, Y6
-	VMOVDQU      Y6, 96(DI)
-	VMOVDQU      Y8, 224(DI)
-	MOVQ         (SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VMOVD        (BX)(R11*4), X6
-	VPBROADCASTD (BX)(R10*4), X7
-	VPBLENDD     $0x02, X7, X6, X6
-	MOVQ         8(SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VPBROADCASTD (BX)(R11*4), X7
-	VPBLENDD     $0x04, X7, X6, X6
-	VPBROADCASTD (BX)(R10*4), X7
-	VPBLENDD     $0x08, X7, X6, X6
-	MOVQ         16(SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VMOVD        (BX)(R11*4), X7
-	VPBROADCASTD (BX)(R10*4), X8
-	VPBLENDD     $0x02, X8, X7, X7
-	MOVQ         24(SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VPBROADCASTD (BX)(R11*4), X8
-	VPBLENDD     $0x04, X8, X7, X7
-	VPBROADCASTD (BX)(R10*4), X8
-	VPBLENDD     $0x08, X8, X7, X7
-	VINSERTI128  $0x01, X7, Y6, Y6
-	VPADDD       128(SI), Y6, Y6
-	VPSRLD       X0, Y6, Y6
-	MOVQ         32(SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VMOVD        (BX)(R11*4), X7
-	VPBROADCASTD (BX)(R10*4), X8
-	VPBLENDD     $0x02, X8, X7, X7
-	MOVQ         40(SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VPBROADCASTD (BX)(R11*4), X8
-	VPBLENDD     $0x04, X8, X7, X7
-	VPBROADCASTD (BX)(R10*4), X8
-	VPBLENDD     $0x08, X8, X7, X7
-	MOVQ         48(SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VMOVD        (BX)(R11*4), X8
-	VPBROADCASTD (BX)(R10*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         56(SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VPBROADCASTD (BX)(R11*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (BX)(R10*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	VINSERTI128  $0x01, X8, Y7, Y7
-	VPADDD       160(SI), Y7, Y7
-	VPSRLD       X0, Y7, Y7
-	VPACKUSDW    Y7, Y6, Y6
-	MOVQ         64(SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VMOVD        (BX)(R11*4), X7
-	VPBROADCASTD (BX)(R10*4), X8
-	VPBLENDD     $0x02, X8, X7, X7
-	MOVQ         72(SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VPBROADCASTD (BX)(R11*4), X8
-	VPBLENDD     $0x04, X8, X7, X7
-	VPBROADCASTD (BX)(R10*4), X8
-	VPBLENDD     $0x08, X8, X7, X7
-	MOVQ         80(SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VMOVD        (BX)(R11*4), X8
-	VPBROADCASTD (BX)(R10*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         88(SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VPBROADCASTD (BX)(R11*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (BX)(R10*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	VINSERTI128  $0x01, X8, Y7, Y7
-	VPADDD       192(SI), Y7, Y7
-	VPSRLD       X0, Y7, Y7
-	MOVQ         96(SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VMOVD        (BX)(R11*4), X8
-	VPBROADCASTD (BX)(R10*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         104(SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VPBROADCASTD (BX)(R11*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (BX)(R10*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	MOVQ         112(SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VMOVD        (BX)(R11*4), X9
-	VPBROADCASTD (BX)(R10*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         120(SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VPBROADCASTD (BX)(R11*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (BX)(R10*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	VINSERTI128  $0x01, X9, Y8, Y8
-	VPADDD       224(SI), Y8, Y8
-	VPSRLD       X0, Y8, Y8
-	VPACKUSDW    Y8, Y7, Y7
-	VPACKUSWB    Y7, Y6, Y6
-	VMOVDQU      order_0_4_1_5_2_6_3_7<>+0(SB), Y7
-	VPERMD       Y6, Y7, Y6
-	VMOVDQU      Y6, (AX)
-	ADDQ         $0x00000080, DX
-	ADDQ         $0x00000020, AX
-	SUBQ         $0x20, R9
-	CMPQ         R9, $0x20
-	JAE          loop18
-
-done19:
-	XCHGQ        SI, DI
-	MOVQ         (SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VMOVD        (BX)(R11*4), X6
-	VPBROADCASTD (BX)(R10*4), X7
-	VPBLENDD     $0x02, X7, X6, X6
-	MOVQ         8(SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VPBROADCASTD (BX)(R11*4), X7
-	VPBLENDD     $0x04, X7, X6, X6
-	VPBROADCASTD (BX)(R10*4), X7
-	VPBLENDD     $0x08, X7, X6, X6
-	MOVQ         16(SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VMOVD        (BX)(R11*4), X7
-	VPBROADCASTD (BX)(R10*4), X8
-	VPBLENDD     $0x02, X8, X7, X7
-	MOVQ         24(SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VPBROADCASTD (BX)(R11*4), X8
-	VPBLENDD     $0x04, X8, X7, X7
-	VPBROADCASTD (BX)(R10*4), X8
-	VPBLENDD     $0x08, X8, X7, X7
-	VINSERTI128  $0x01, X7, Y6, Y6
-	VPADDD       128(SI), Y6, Y6
-	VPSRLD       X0, Y6, Y6
-	MOVQ         32(SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VMOVD        (BX)(R11*4), X7
-	VPBROADCASTD (BX)(R10*4), X8
-	VPBLENDD     $0x02, X8, X7, X7
-	MOVQ         40(SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VPBROADCASTD (BX)(R11*4), X8
-	VPBLENDD     $0x04, X8, X7, X7
-	VPBROADCASTD (BX)(R10*4), X8
-	VPBLENDD     $0x08, X8, X7, X7
-	MOVQ         48(SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VMOVD        (BX)(R11*4), X8
-	VPBROADCASTD (BX)(R10*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         56(SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VPBROADCASTD (BX)(R11*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (BX)(R10*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	VINSERTI128  $0x01, X8, Y7, Y7
-	VPADDD       160(SI), Y7, Y7
-	VPSRLD       X0, Y7, Y7
-	VPACKUSDW    Y7, Y6, Y6
-	MOVQ         64(SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VMOVD        (BX)(R11*4), X7
-	VPBROADCASTD (BX)(R10*4), X8
-	VPBLENDD     $0x02, X8, X7, X7
-	MOVQ         72(SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VPBROADCASTD (BX)(R11*4), X8
-	VPBLENDD     $0x04, X8, X7, X7
-	VPBROADCASTD (BX)(R10*4), X8
-	VPBLENDD     $0x08, X8, X7, X7
-	MOVQ         80(SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VMOVD        (BX)(R11*4), X8
-	VPBROADCASTD (BX)(R10*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         88(SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VPBROADCASTD (BX)(R11*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (BX)(R10*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	VINSERTI128  $0x01, X8, Y7, Y7
-	VPADDD       192(SI), Y7, Y7
-	VPSRLD       X0, Y7, Y7
-	MOVQ         96(SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VMOVD        (BX)(R11*4), X8
-	VPBROADCASTD (BX)(R10*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         104(SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VPBROADCASTD (BX)(R11*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (BX)(R10*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	MOVQ         112(SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VMOVD        (BX)(R11*4), X9
-	VPBROADCASTD (BX)(R10*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         120(SI), R10
-	MOVL         R10, R11
-	SHRQ         $0x20, R10
-	VPBROADCASTD (BX)(R11*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (BX)(R10*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	VINSERTI128  $0x01, X9, Y8, Y8
-	VPADDD       224(SI), Y8, Y8
-	VPSRLD       X0, Y8, Y8
-	VPACKUSDW    Y8, Y7, Y7
-	VPACKUSWB    Y7, Y6, Y6
-	VMOVDQU      order_0_4_1_5_2_6_3_7<>+0(SB), Y7
-	VPERMD       Y6, Y7, Y6
-	VMOVDQU      Y6, (AX)
-	ADDQ         $0x00000020, AX
-
-tail17:
-	CMPQ R9, $0x01
-	JB   done21
+	CMPQ         R10, $0x20
+	JB           done21
 
 loop20:
+	VMOVDQU Y5, (AX)
+	ADDQ    $0x00000020, AX
+	SUBQ    $0x20, R10
+	CMPQ    R10, $0x20
+	JAE     loop20
+
+done21:
+	CMPQ R10, $0x01
+	JB   done23
+
+loop22:
+	MOVB R9, (AX)
+	ADDQ $0x00000001, AX
+	SUBQ $0x01, R10
+	CMPQ R10, $0x01
+	JAE  loop22
+
+done23:
+	JMP done19
+
+finite16:
+	VDIVSS  divisor+80(FP), X5, X6
+	VMOVD   X6, R9
+	TESTL   R9, R9
+	JZ      zero17
+	CMPL    R9, $0x7f800000
+	JB      divided18
+	VMOVAPS X5, X6
+
+divided18:
+	VMOVSS       X6, (CX)
+	VBROADCASTSS X6, Y5
+	CMPQ         R10, $0x20
+	JB           tail24
+	VMOVUPS      (DX), Y6
+	VDIVPS       Y5, Y6, Y6
+	VPSRAD       $0x1f, Y6, Y7
+	VPAND        Y1, Y6, Y6
+	VPMAXSD      Y2, Y6, Y6
+	VPXOR        Y7, Y6, Y8
+	VPAND        Y4, Y8, Y8
+	VPAND        Y3, Y7, Y7
+	VPSRLD       X0, Y6, Y6
+	VPADDD       Y7, Y6, Y6
+	VMOVDQU      Y6, (DI)
+	VMOVDQU      Y8, 128(DI)
+	VMOVUPS      32(DX), Y6
+	VDIVPS       Y5, Y6, Y6
+	VPSRAD       $0x1f, Y6, Y7
+	VPAND        Y1, Y6, Y6
+	VPMAXSD      Y2, Y6, Y6
+	VPXOR        Y7, Y6, Y8
+	VPAND        Y4, Y8, Y8
+	VPAND        Y3, Y7, Y7
+	VPSRLD       X0, Y6, Y6
+	VPADDD       Y7, Y6, Y6
+	VMOVDQU      Y6, 32(DI)
+	VMOVDQU      Y8, 160(DI)
+	VMOVUPS      64(DX), Y6
+	VDIVPS       Y5, Y6, Y6
+	VPSRAD       $0x1f, Y6, Y7
+	VPAND        Y1, Y6, Y6
+	VPMAXSD      Y2, Y6, Y6
+	VPXOR        Y7, Y6, Y8
+	VPAND        Y4, Y8, Y8
+	VPAND        Y3, Y7, Y7
+	VPSRLD       X0, Y6, Y6
+	VPADDD       Y7, Y6, Y6
+	VMOVDQU      Y6, 64(DI)
+	VMOVDQU      Y8, 192(DI)
+	VMOVUPS      96(DX), Y6
+	VDIVPS       Y5, Y6, Y6
+	VPSRAD       $0x1f, Y6, Y7
+	VPAND        Y1, Y6, Y6
+	VPMAXSD      Y2, Y6, Y6
+	VPXOR        Y7, Y6, Y8
+	VPAND        Y4, Y8, Y8
+	VPAND        Y3, Y7, Y7
+	VPSRLD       X0, Y6, Y6
+	VPADDD       Y7, Y6, Y6
+	VMOVDQU      Y6, 96(DI)
+	VMOVDQU      Y8, 224(DI)
+	SUBQ         $0x20, R10
+	ADDQ         $0x00000080, DX
+	CMPQ         R10, $0x20
+	JB           done26
+
+loop25:
+	XCHGQ        SI, DI
+	PREFETCHT0   16384(DX)
+	PREFETCHT0   16448(DX)
+	VMOVUPS      (DX), Y6
+	VDIVPS       Y5, Y6, Y6
+	VPSRAD       $0x1f, Y6, Y7
+	VPAND        Y1, Y6, Y6
+	VPMAXSD      Y2, Y6, Y6
+	VPXOR        Y7, Y6, Y8
+	VPAND        Y4, Y8, Y8
+	VPAND        Y3, Y7, Y7
+	VPSRLD       X0, Y6, Y6
+	VPADDD       Y7, Y6, Y6
+	VMOVDQU      Y6, (DI)
+	VMOVDQU      Y8, 128(DI)
+	VMOVUPS      32(DX), Y6
+	VDIVPS       Y5, Y6, Y6
+	VPSRAD       $0x1f, Y6, Y7
+	VPAND        Y1, Y6, Y6
+	VPMAXSD      Y2, Y6, Y6
+	VPXOR        Y7, Y6, Y8
+	VPAND        Y4, Y8, Y8
+	VPAND        Y3, Y7, Y7
+	VPSRLD       X0, Y6, Y6
+	VPADDD       Y7, Y6, Y6
+	VMOVDQU      Y6, 32(DI)
+	VMOVDQU      Y8, 160(DI)
+	VMOVUPS      64(DX), Y6
+	VDIVPS       Y5, Y6, Y6
+	VPSRAD       $0x1f, Y6, Y7
+	VPAND        Y1, Y6, Y6
+	VPMAXSD      Y2, Y6, Y6
+	VPXOR        Y7, Y6, Y8
+	VPAND        Y4, Y8, Y8
+	VPAND        Y3, Y7, Y7
+	VPSRLD       X0, Y6, Y6
+	VPADDD       Y7, Y6, Y6
+	VMOVDQU      Y6, 64(DI)
+	VMOVDQU      Y8, 192(DI)
+	VMOVUPS      96(DX), Y6
+	VDIVPS       Y5, Y6, Y6
+	VPSRAD       $0x1f, Y6, Y7
+	VPAND        Y1, Y6, Y6
+	VPMAXSD      Y2, Y6, Y6
+	VPXOR        Y7, Y6, Y8
+	VPAND        Y4, Y8, Y8
+	VPAND        Y3, Y7, Y7
+	VPSRLD       X0, Y6, Y6
+	VPADDD       Y7, Y6, Y6
+	VMOVDQU      Y6, 96(DI)
+	VMOVDQU      Y8, 224(DI)
+	MOVQ         (SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VMOVD        (BX)(R11*4), X6
+	VPBROADCASTD (BX)(R9*4), X7
+	VPBLENDD     $0x02, X7, X6, X6
+	MOVQ         8(SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VPBROADCASTD (BX)(R11*4), X7
+	VPBLENDD     $0x04, X7, X6, X6
+	VPBROADCASTD (BX)(R9*4), X7
+	VPBLENDD     $0x08, X7, X6, X6
+	MOVQ         16(SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VMOVD        (BX)(R11*4), X7
+	VPBROADCASTD (BX)(R9*4), X8
+	VPBLENDD     $0x02, X8, X7, X7
+	MOVQ         24(SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VPBROADCASTD (BX)(R11*4), X8
+	VPBLENDD     $0x04, X8, X7, X7
+	VPBROADCASTD (BX)(R9*4), X8
+	VPBLENDD     $0x08, X8, X7, X7
+	VINSERTI128  $0x01, X7, Y6, Y6
+	VPADDD       128(SI), Y6, Y6
+	VPSRLD       X0, Y6, Y6
+	MOVQ         32(SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VMOVD        (BX)(R11*4), X7
+	VPBROADCASTD (BX)(R9*4), X8
+	VPBLENDD     $0x02, X8, X7, X7
+	MOVQ         40(SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VPBROADCASTD (BX)(R11*4), X8
+	VPBLENDD     $0x04, X8, X7, X7
+	VPBROADCASTD (BX)(R9*4), X8
+	VPBLENDD     $0x08, X8, X7, X7
+	MOVQ         48(SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VMOVD        (BX)(R11*4), X8
+	VPBROADCASTD (BX)(R9*4), X9
+	VPBLENDD     $0x02, X9, X8, X8
+	MOVQ         56(SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VPBROADCASTD (BX)(R11*4), X9
+	VPBLENDD     $0x04, X9, X8, X8
+	VPBROADCASTD (BX)(R9*4), X9
+	VPBLENDD     $0x08, X9, X8, X8
+	VINSERTI128  $0x01, X8, Y7, Y7
+	VPADDD       160(SI), Y7, Y7
+	VPSRLD       X0, Y7, Y7
+	VPACKUSDW    Y7, Y6, Y6
+	MOVQ         64(SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VMOVD        (BX)(R11*4), X7
+	VPBROADCASTD (BX)(R9*4), X8
+	VPBLENDD     $0x02, X8, X7, X7
+	MOVQ         72(SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VPBROADCASTD (BX)(R11*4), X8
+	VPBLENDD     $0x04, X8, X7, X7
+	VPBROADCASTD (BX)(R9*4), X8
+	VPBLENDD     $0x08, X8, X7, X7
+	MOVQ         80(SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VMOVD        (BX)(R11*4), X8
+	VPBROADCASTD (BX)(R9*4), X9
+	VPBLENDD     $0x02, X9, X8, X8
+	MOVQ         88(SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VPBROADCASTD (BX)(R11*4), X9
+	VPBLENDD     $0x04, X9, X8, X8
+	VPBROADCASTD (BX)(R9*4), X9
+	VPBLENDD     $0x08, X9, X8, X8
+	VINSERTI128  $0x01, X8, Y7, Y7
+	VPADDD       192(SI), Y7, Y7
+	VPSRLD       X0, Y7, Y7
+	MOVQ         96(SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VMOVD        (BX)(R11*4), X8
+	VPBROADCASTD (BX)(R9*4), X9
+	VPBLENDD     $0x02, X9, X8, X8
+	MOVQ         104(SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VPBROADCASTD (BX)(R11*4), X9
+	VPBLENDD     $0x04, X9, X8, X8
+	VPBROADCASTD (BX)(R9*4), X9
+	VPBLENDD     $0x08, X9, X8, X8
+	MOVQ         112(SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VMOVD        (BX)(R11*4), X9
+	VPBROADCASTD (BX)(R9*4), X10
+	VPBLENDD     $0x02, X10, X9, X9
+	MOVQ         120(SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VPBROADCASTD (BX)(R11*4), X10
+	VPBLENDD     $0x04, X10, X9, X9
+	VPBROADCASTD (BX)(R9*4), X10
+	VPBLENDD     $0x08, X10, X9, X9
+	VINSERTI128  $0x01, X9, Y8, Y8
+	VPADDD       224(SI), Y8, Y8
+	VPSRLD       X0, Y8, Y8
+	VPACKUSDW    Y8, Y7, Y7
+	VPACKUSWB    Y7, Y6, Y6
+	VMOVDQU      order_0_4_1_5_2_6_3_7<>+0(SB), Y7
+	VPERMD       Y6, Y7, Y6
+	VMOVDQU      Y6, (AX)
+	ADDQ         $0x00000080, DX
+	ADDQ         $0x00000020, AX
+	SUBQ         $0x20, R10
+	CMPQ         R10, $0x20
+	JAE          loop25
+
+done26:
+	XCHGQ        SI, DI
+	MOVQ         (SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VMOVD        (BX)(R11*4), X6
+	VPBROADCASTD (BX)(R9*4), X7
+	VPBLENDD     $0x02, X7, X6, X6
+	MOVQ         8(SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VPBROADCASTD (BX)(R11*4), X7
+	VPBLENDD     $0x04, X7, X6, X6
+	VPBROADCASTD (BX)(R9*4), X7
+	VPBLENDD     $0x08, X7, X6, X6
+	MOVQ         16(SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VMOVD        (BX)(R11*4), X7
+	VPBROADCASTD (BX)(R9*4), X8
+	VPBLENDD     $0x02, X8, X7, X7
+	MOVQ         24(SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VPBROADCASTD (BX)(R11*4), X8
+	VPBLENDD     $0x04, X8, X7, X7
+	VPBROADCASTD (BX)(R9*4), X8
+	VPBLENDD     $0x08, X8, X7, X7
+	VINSERTI128  $0x01, X7, Y6, Y6
+	VPADDD       128(SI), Y6, Y6
+	VPSRLD       X0, Y6, Y6
+	MOVQ         32(SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VMOVD        (BX)(R11*4), X7
+	VPBROADCASTD (BX)(R9*4), X8
+	VPBLENDD     $0x02, X8, X7, X7
+	MOVQ         40(SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VPBROADCASTD (BX)(R11*4), X8
+	VPBLENDD     $0x04, X8, X7, X7
+	VPBROADCASTD (BX)(R9*4), X8
+	VPBLENDD     $0x08, X8, X7, X7
+	MOVQ         48(SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VMOVD        (BX)(R11*4), X8
+	VPBROADCASTD (BX)(R9*4), X9
+	VPBLENDD     $0x02, X9, X8, X8
+	MOVQ         56(SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VPBROADCASTD (BX)(R11*4), X9
+	VPBLENDD     $0x04, X9, X8, X8
+	VPBROADCASTD (BX)(R9*4), X9
+	VPBLENDD     $0x08, X9, X8, X8
+	VINSERTI128  $0x01, X8, Y7, Y7
+	VPADDD       160(SI), Y7, Y7
+	VPSRLD       X0, Y7, Y7
+	VPACKUSDW    Y7, Y6, Y6
+	MOVQ         64(SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VMOVD        (BX)(R11*4), X7
+	VPBROADCASTD (BX)(R9*4), X8
+	VPBLENDD     $0x02, X8, X7, X7
+	MOVQ         72(SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VPBROADCASTD (BX)(R11*4), X8
+	VPBLENDD     $0x04, X8, X7, X7
+	VPBROADCASTD (BX)(R9*4), X8
+	VPBLENDD     $0x08, X8, X7, X7
+	MOVQ         80(SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VMOVD        (BX)(R11*4), X8
+	VPBROADCASTD (BX)(R9*4), X9
+	VPBLENDD     $0x02, X9, X8, X8
+	MOVQ         88(SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VPBROADCASTD (BX)(R11*4), X9
+	VPBLENDD     $0x04, X9, X8, X8
+	VPBROADCASTD (BX)(R9*4), X9
+	VPBLENDD     $0x08, X9, X8, X8
+	VINSERTI128  $0x01, X8, Y7, Y7
+	VPADDD       192(SI), Y7, Y7
+	VPSRLD       X0, Y7, Y7
+	MOVQ         96(SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VMOVD        (BX)(R11*4), X8
+	VPBROADCASTD (BX)(R9*4), X9
+	VPBLENDD     $0x02, X9, X8, X8
+	MOVQ         104(SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VPBROADCASTD (BX)(R11*4), X9
+	VPBLENDD     $0x04, X9, X8, X8
+	VPBROADCASTD (BX)(R9*4), X9
+	VPBLENDD     $0x08, X9, X8, X8
+	MOVQ         112(SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VMOVD        (BX)(R11*4), X9
+	VPBROADCASTD (BX)(R9*4), X10
+	VPBLENDD     $0x02, X10, X9, X9
+	MOVQ         120(SI), R9
+	MOVL         R9, R11
+	SHRQ         $0x20, R9
+	VPBROADCASTD (BX)(R11*4), X10
+	VPBLENDD     $0x04, X10, X9, X9
+	VPBROADCASTD (BX)(R9*4), X10
+	VPBLENDD     $0x08, X10, X9, X9
+	VINSERTI128  $0x01, X9, Y8, Y8
+	VPADDD       224(SI), Y8, Y8
+	VPSRLD       X0, Y8, Y8
+	VPACKUSDW    Y8, Y7, Y7
+	VPACKUSWB    Y7, Y6, Y6
+	VMOVDQU      order_0_4_1_5_2_6_3_7<>+0(SB), Y7
+	VPERMD       Y6, Y7, Y6
+	VMOVDQU      Y6, (AX)
+	ADDQ         $0x00000020, AX
+
+tail24:
+	CMPQ R10, $0x01
+	JB   done28
+
+loop27:
 	VMOVSS  (DX), X6
 	VDIVPS  Y5, Y6, Y6
 	VPSRAD  $0x1f, Y6, Y7
@@ -523,21 +606,21 @@ loop20:
 	VPAND   Y3, Y7, Y7
 	VPSRLD  X0, Y6, Y6
 	VPADDD  Y7, Y6, Y6
-	VMOVD   X6, R10
-	VPADDD  (BX)(R10*4), X8, X8
+	VMOVD   X6, R9
+	VPADDD  (BX)(R9*4), X8, X8
 	VPSRLD  X0, X8, X8
 	VPEXTRB $0x00, X8, (AX)
 	ADDQ    $0x00000004, DX
 	ADDQ    $0x00000001, AX
-	SUBQ    $0x01, R9
-	CMPQ    R9, $0x01
-	JAE     loop20
+	SUBQ    $0x01, R10
+	CMPQ    R10, $0x01
+	JAE     loop27
 
-done21:
-done12:
-	ADDQ  $0x00000004, CX
-	TESTQ R8, R8
-	JNZ   block1
+done28:
+done19:
+	ADDQ $0x00000004, CX
+	CMPQ 520(SP), $0x00
+	JNE  block1
 
 finished2:
 	VZEROUPPER

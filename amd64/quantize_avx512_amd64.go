@@ -10,7 +10,7 @@ package amd64
 // the block are multiples of 64. A call of 300,000 elements takes about 100 µs.
 //
 //go:noescape
-func QuantizeDynamic8AVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, thresholds *[255]float32, stream bool) int
+func QuantizeDynamic8AVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, thresholds *[255]float32, stream bool) int
 
 // QuantizeDynamic8UnsignedAVX512
 // codes x in blocks with the codes of codebook.Dynamic8Unsigned(), whose thresholds it takes. It is
@@ -18,4 +18,17 @@ func QuantizeDynamic8AVX512(codes []uint8, scales []float32, x []float32, block 
 // the block are multiples of 64. A call of 300,000 elements takes about 100 µs.
 //
 //go:noescape
-func QuantizeDynamic8UnsignedAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, thresholds *[255]float32, stream bool) int
+func QuantizeDynamic8UnsignedAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, thresholds *[255]float32, stream bool) int
+
+// QuantizeLineAVX512 is QuantizeAVX2 of a codebook with a Line, which it takes, and its
+// thresholds. With stream, codes go past the caches where their address and the block are
+// multiples of 64. A call of 300,000 elements takes about 100 µs.
+//
+//go:noescape
+func QuantizeLineAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, line *[3]uint32, thresholds *[255]float32, stream bool) int
+
+// QuantizeCellsAVX512 is QuantizeAVX2. With stream, codes go past the caches where their
+// address and the block are multiples of 64. A call of 200,000 elements takes about 100 µs.
+//
+//go:noescape
+func QuantizeCellsAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, cells []uint32, stream bool) int

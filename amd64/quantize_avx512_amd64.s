@@ -4,12 +4,24 @@
 
 #include "textflag.h"
 
-// func QuantizeDynamic8AVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, thresholds *[255]float32, stream bool) int
-// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·QuantizeDynamic8AVX512(SB), $8-112
-	MOVQ            codes_base+0(FP), AX
-	MOVQ            scales_base+24(FP), CX
-	MOVQ            x_base+48(FP), DX
+// func QuantizeDynamic8AVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, thresholds *[255]float32, stream bool) int
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+
+TEXT ·QuantizeDynamic8AVX512(SB), $32-112
+	MOVQ  codes_base+0(FP), AX
+	MOVQ  scales_base+24(FP), CX
+	MOVQ  x_base+48(FP), DX
+	XORL  BX, BX
+	CMPB  stream+96(FP), $0x00
+	JE    cached1
+	MOVQ  block+72(FP), SI
+	TESTQ $0x0000003f, SI
+	JNZ   cached1
+	TESTQ $0x0000003f, AX
+	JNZ   cached1
+	INCQ  BX
+
+cached1:
+	MOVQ            BX, (SP)
 	MOVQ            thresholds+88(FP), BX
 	VPBROADCASTD    word_40b4e11e<>+0(SB), Z0
 	VPBROADCASTD    word_331924f2<>+0(SB), Z1
@@ -28,22 +40,342 @@ TEXT ·QuantizeDynamic8AVX512(SB), $8-112
 	KMOVQ           SI, K3
 	VBROADCASTI32X4 turned_c080400_e0a0602_d090501_f0b0703<>+0(SB), Z9
 	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z10
-	XORL            SI, SI
-	CMPB            stream+96(FP), $0x00
-	JE              cached1
-	MOVQ            block+72(FP), DI
-	TESTQ           $0x0000003f, DI
-	JNZ             cached1
-	TESTQ           $0x0000003f, AX
-	JNZ             cached1
-	INCQ            SI
+	MOVQ            x_len+56(FP), SI
+	MOVQ            $0x00000000, ret+104(FP)
 
-cached1:
-	MOVQ         SI, (SP)
-	MOVQ         $0x00000000, ret+104(FP)
-	MOVQ         x_len+56(FP), SI
+fewAtATime2:
+	MOVQ         $0x00000000, 8(SP)
+	MOVQ         block+72(FP), R8
+	TESTQ        $0x0000003f, R8
+	JNZ          few3
+	CMPQ         R8, $0x00000200
+	JHI          few3
+	SHLQ         $0x02, R8
+	CMPQ         SI, R8
+	JB           few3
+	VPBROADCASTD word_7fffffff<>+0(SB), Z13
+	MOVQ         DX, R9
+	VBROADCASTSS least+84(FP), Z11
+	MOVQ         block+72(FP), DI
+	CMPQ         DI, $0x40
+	JB           done6
+
+loop5:
+	VPANDD  (R9), Z13, Z12
+	VPANDD  64(R9), Z13, Z15
+	VPANDD  128(R9), Z13, Z16
+	VPANDD  192(R9), Z13, Z17
+	VPMAXUD Z15, Z12, Z12
+	VPMAXUD Z17, Z16, Z16
+	VPMAXUD Z16, Z12, Z12
+	VPMAXUD Z12, Z11, Z11
+	ADDQ    $0x00000100, R9
+	SUBQ    $0x40, DI
+	CMPQ    DI, $0x40
+	JAE     loop5
+
+done6:
+	VBROADCASTSS least+84(FP), Z12
+	MOVQ         block+72(FP), DI
+	CMPQ         DI, $0x40
+	JB           done8
+
+loop7:
+	VPANDD  (R9), Z13, Z15
+	VPANDD  64(R9), Z13, Z16
+	VPANDD  128(R9), Z13, Z17
+	VPANDD  192(R9), Z13, Z18
+	VPMAXUD Z16, Z15, Z15
+	VPMAXUD Z18, Z17, Z17
+	VPMAXUD Z17, Z15, Z15
+	VPMAXUD Z15, Z12, Z12
+	ADDQ    $0x00000100, R9
+	SUBQ    $0x40, DI
+	CMPQ    DI, $0x40
+	JAE     loop7
+
+done8:
+	VBROADCASTSS least+84(FP), Z15
+	MOVQ         block+72(FP), DI
+	CMPQ         DI, $0x40
+	JB           done10
+
+loop9:
+	VPANDD  (R9), Z13, Z16
+	VPANDD  64(R9), Z13, Z17
+	VPANDD  128(R9), Z13, Z18
+	VPANDD  192(R9), Z13, Z19
+	VPMAXUD Z17, Z16, Z16
+	VPMAXUD Z19, Z18, Z18
+	VPMAXUD Z18, Z16, Z16
+	VPMAXUD Z16, Z15, Z15
+	ADDQ    $0x00000100, R9
+	SUBQ    $0x40, DI
+	CMPQ    DI, $0x40
+	JAE     loop9
+
+done10:
+	VBROADCASTSS least+84(FP), Z16
+	MOVQ         block+72(FP), DI
+	CMPQ         DI, $0x40
+	JB           done12
+
+loop11:
+	VPANDD  (R9), Z13, Z17
+	VPANDD  64(R9), Z13, Z18
+	VPANDD  128(R9), Z13, Z19
+	VPANDD  192(R9), Z13, Z20
+	VPMAXUD Z18, Z17, Z17
+	VPMAXUD Z20, Z19, Z19
+	VPMAXUD Z19, Z17, Z17
+	VPMAXUD Z17, Z16, Z16
+	ADDQ    $0x00000100, R9
+	SUBQ    $0x40, DI
+	CMPQ    DI, $0x40
+	JAE     loop11
+
+done12:
+	VSHUFI32X4 $0x88, Z12, Z11, Z17
+	VSHUFI32X4 $0xdd, Z12, Z11, Z11
+	VPMAXUD    Z11, Z17, Z17
+	VSHUFI32X4 $0x88, Z16, Z15, Z11
+	VSHUFI32X4 $0xdd, Z16, Z15, Z12
+	VPMAXUD    Z12, Z11, Z11
+	VSHUFI32X4 $0x88, Z11, Z17, Z12
+	VSHUFI32X4 $0xdd, Z11, Z17, Z11
+	VPMAXUD    Z11, Z12, Z12
+	VPSHUFD    $0x4e, Z12, Z11
+	VPMAXUD    Z11, Z12, Z12
+	VPSHUFD    $0xb1, Z12, Z11
+	VPMAXUD    Z11, Z12, Z12
+	VMOVDQU32  transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z11
+	VPERMD     Z12, Z11, Z12
+	VMOVAPS    X12, X11
+
+again13:
+	MOVQ         SI, DI
+	SUBQ         R8, DI
+	CMPQ         DI, R8
+	JB           last14
+	VBROADCASTSS least+84(FP), Z12
+	MOVQ         block+72(FP), DI
+	CMPQ         DI, $0x40
+	JB           done16
+
+loop15:
+	VPANDD  (R9), Z13, Z14
+	VPANDD  64(R9), Z13, Z15
+	VPANDD  128(R9), Z13, Z16
+	VPANDD  192(R9), Z13, Z17
+	VPMAXUD Z15, Z14, Z14
+	VPMAXUD Z17, Z16, Z16
+	VPMAXUD Z16, Z14, Z14
+	VPMAXUD Z14, Z12, Z12
+	ADDQ    $0x00000100, R9
+	SUBQ    $0x40, DI
+	CMPQ    DI, $0x40
+	JAE     loop15
+
+done16:
+	VBROADCASTSS least+84(FP), Z14
+	MOVQ         block+72(FP), DI
+	CMPQ         DI, $0x40
+	JB           done18
+
+loop17:
+	VPANDD  (R9), Z13, Z15
+	VPANDD  64(R9), Z13, Z16
+	VPANDD  128(R9), Z13, Z17
+	VPANDD  192(R9), Z13, Z18
+	VPMAXUD Z16, Z15, Z15
+	VPMAXUD Z18, Z17, Z17
+	VPMAXUD Z17, Z15, Z15
+	VPMAXUD Z15, Z14, Z14
+	ADDQ    $0x00000100, R9
+	SUBQ    $0x40, DI
+	CMPQ    DI, $0x40
+	JAE     loop17
+
+done18:
+	VBROADCASTSS least+84(FP), Z15
+	MOVQ         block+72(FP), DI
+	CMPQ         DI, $0x40
+	JB           done20
+
+loop19:
+	VPANDD  (R9), Z13, Z16
+	VPANDD  64(R9), Z13, Z17
+	VPANDD  128(R9), Z13, Z18
+	VPANDD  192(R9), Z13, Z19
+	VPMAXUD Z17, Z16, Z16
+	VPMAXUD Z19, Z18, Z18
+	VPMAXUD Z18, Z16, Z16
+	VPMAXUD Z16, Z15, Z15
+	ADDQ    $0x00000100, R9
+	SUBQ    $0x40, DI
+	CMPQ    DI, $0x40
+	JAE     loop19
+
+done20:
+	VBROADCASTSS least+84(FP), Z16
+	MOVQ         block+72(FP), DI
+	CMPQ         DI, $0x40
+	JB           done22
+
+loop21:
+	VPANDD  (R9), Z13, Z17
+	VPANDD  64(R9), Z13, Z18
+	VPANDD  128(R9), Z13, Z19
+	VPANDD  192(R9), Z13, Z20
+	VPMAXUD Z18, Z17, Z17
+	VPMAXUD Z20, Z19, Z19
+	VPMAXUD Z19, Z17, Z17
+	VPMAXUD Z17, Z16, Z16
+	ADDQ    $0x00000100, R9
+	SUBQ    $0x40, DI
+	CMPQ    DI, $0x40
+	JAE     loop21
+
+done22:
+	VSHUFI32X4 $0x88, Z14, Z12, Z17
+	VSHUFI32X4 $0xdd, Z14, Z12, Z12
+	VPMAXUD    Z12, Z17, Z17
+	VSHUFI32X4 $0x88, Z16, Z15, Z12
+	VSHUFI32X4 $0xdd, Z16, Z15, Z14
+	VPMAXUD    Z14, Z12, Z12
+	VSHUFI32X4 $0x88, Z12, Z17, Z14
+	VSHUFI32X4 $0xdd, Z12, Z17, Z12
+	VPMAXUD    Z12, Z14, Z14
+	VPSHUFD    $0x4e, Z14, Z12
+	VPMAXUD    Z12, Z14, Z14
+	VPSHUFD    $0xb1, Z14, Z12
+	VPMAXUD    Z12, Z14, Z14
+	VMOVDQU32  transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z12
+	VPERMD     Z14, Z12, Z14
+	VMOVAPS    X14, X14
+
+last14:
+	VBROADCASTSS divisor+80(FP), X12
+	VDIVPS       X12, X11, X11
+	VPSUBD.BCST  word_d800000<>+0(SB), X11, X12
+	VPCMPUD.BCST $0x05, word_72000000<>+0(SB), X12, K4
+	KMOVW        K4, DI
+	TESTL        DI, DI
+	JZ           ordinary4
+	SUBQ         R8, SI
+	MOVQ         SI, 8(SP)
+	MOVQ         R8, SI
+	JMP          few3
+
+ordinary4:
+	VMOVUPS      X11, (CX)
+	VBROADCASTSS word_4c0fc000<>+0(SB), Z12
+	VDIVPS       X11, X12, X12
+	VMOVUPS      X12, 16(SP)
+	XORL         DI, DI
+
+block23:
+	MOVQ         block+72(FP), R10
+	VBROADCASTSS (CX), Z11
+	VBROADCASTSS 16(SP)(DI*4), Z12
+	CMPQ         R10, $0x40
+	JB           done25
+
+loop24:
+	PREFETCHT0  16384(DX)
+	VMOVUPS     (DX), Z15
+	PREFETCHT0  16448(DX)
+	VMOVUPS     64(DX), Z16
+	PREFETCHT0  16512(DX)
+	VMOVUPS     128(DX), Z17
+	PREFETCHT0  16576(DX)
+	VMOVUPS     192(DX), Z18
+	VMULPS      Z12, Z15, Z19
+	VRANGEPS    $0x0b, Z0, Z19, Z19
+	VCVTDQ2PS   Z19, Z20
+	VFMADD213PS Z2, Z1, Z20
+	VPERMPS     Z4, Z20, Z21
+	VPERMPS     Z5, Z20, Z22
+	VPERMPS     Z6, Z20, Z20
+	VFMADD231PS Z21, Z19, Z22
+	VFMADD231PS Z3, Z22, Z20
+	VMINPS      Z20, Z22, Z22
+	VMULPS      Z12, Z16, Z19
+	VRANGEPS    $0x0b, Z0, Z19, Z19
+	VCVTDQ2PS   Z19, Z20
+	VFMADD213PS Z2, Z1, Z20
+	VPERMPS     Z4, Z20, Z21
+	VPERMPS     Z5, Z20, Z24
+	VPERMPS     Z6, Z20, Z20
+	VFMADD231PS Z21, Z19, Z24
+	VFMADD231PS Z3, Z24, Z20
+	VMINPS      Z20, Z24, Z24
+	VMULPS      Z12, Z17, Z19
+	VRANGEPS    $0x0b, Z0, Z19, Z19
+	VCVTDQ2PS   Z19, Z20
+	VFMADD213PS Z2, Z1, Z20
+	VPERMPS     Z4, Z20, Z21
+	VPERMPS     Z5, Z20, Z25
+	VPERMPS     Z6, Z20, Z20
+	VFMADD231PS Z21, Z19, Z25
+	VFMADD231PS Z3, Z25, Z20
+	VMINPS      Z20, Z25, Z25
+	VMULPS      Z12, Z18, Z19
+	VRANGEPS    $0x0b, Z0, Z19, Z19
+	VCVTDQ2PS   Z19, Z20
+	VFMADD213PS Z2, Z1, Z20
+	VPERMPS     Z4, Z20, Z21
+	VPERMPS     Z5, Z20, Z26
+	VPERMPS     Z6, Z20, Z20
+	VFMADD231PS Z21, Z19, Z26
+	VFMADD231PS Z3, Z26, Z20
+	VMINPS      Z20, Z26, Z26
+	VPMINUW     Z24, Z22, Z19
+	VPMINUW     Z26, Z25, Z20
+	VPMINUW     Z20, Z19, Z19
+	VPCMPUW     $0x01, Z7, Z19, K1, K4
+	KORTESTD    K4, K4
+	JNZ         compare26
+
+compared27:
+	VPSRLD    $0x10, Z22, Z22
+	VPSRLD    $0x10, Z25, Z25
+	VMOVDQU16 Z24, K2, Z22
+	VMOVDQU16 Z26, K2, Z25
+	VPSLLW    $0x08, Z25, Z25
+	VMOVDQU8  Z25, K3, Z22
+	VPSHUFB   Z9, Z22, Z22
+	VPACKSSDW Z16, Z15, Z15
+	VPACKSSDW Z18, Z17, Z16
+	VPACKSSWB Z16, Z15, Z15
+	VPMOVB2M  Z15, K4
+	VPADDB    Z22, Z8, Z15
+	VPSUBUSB  Z22, Z8, K4, Z15
+	VPERMD    Z15, Z10, Z15
+	CMPB      (SP), $0x00
+	JNE       past28
+	VMOVDQU64 Z15, (AX)
+
+stored29:
+	ADDQ $0x00000100, DX
+	ADDQ $0x00000040, AX
+	SUBQ $0x40, R10
+	CMPQ R10, $0x40
+	JAE  loop24
+
+done25:
+	ADDQ    $0x00000004, CX
+	INCQ    DI
+	CMPQ    DI, $0x04
+	JB      block23
+	SUBQ    R8, SI
+	VMOVAPS X14, X11
+	CMPQ    SI, R8
+	JAE     again13
+
+few3:
 	TESTQ        SI, SI
-	JZ           finished3
+	JZ           finished31
 	MOVQ         DX, R8
 	MOVQ         block+72(FP), DI
 	CMPQ         DI, SI
@@ -54,55 +386,50 @@ cached1:
 	LEAQ         (R8)(DI*4), R8
 	VPBROADCASTD word_7fffffff<>+0(SB), Z11
 	VPXORD       Z12, Z12, Z12
-	VPXORD       Z14, Z14, Z14
+	VPXORD       Z13, Z13, Z13
 	VPXORD       Z15, Z15, Z15
 	VPXORD       Z16, Z16, Z16
+	VBROADCASTSS least+84(FP), Z12
 	CMPQ         R9, $0x40
-	JB           done5
+	JB           done33
 
-loop4:
-	PREFETCHT0 16384(R10)
-	VPANDD     (R10), Z11, Z17
-	VPMAXUD    Z17, Z12, Z12
-	PREFETCHT0 16448(R10)
-	VPANDD     64(R10), Z11, Z17
-	VPMAXUD    Z17, Z14, Z14
-	PREFETCHT0 16512(R10)
-	VPANDD     128(R10), Z11, Z17
-	VPMAXUD    Z17, Z15, Z15
-	PREFETCHT0 16576(R10)
-	VPANDD     192(R10), Z11, Z17
-	VPMAXUD    Z17, Z16, Z16
-	ADDQ       $0x00000100, R10
-	SUBQ       $0x40, R9
-	CMPQ       R9, $0x40
-	JAE        loop4
+loop32:
+	VPANDD  (R10), Z11, Z17
+	VPMAXUD Z17, Z12, Z12
+	VPANDD  64(R10), Z11, Z17
+	VPMAXUD Z17, Z13, Z13
+	VPANDD  128(R10), Z11, Z17
+	VPMAXUD Z17, Z15, Z15
+	VPANDD  192(R10), Z11, Z17
+	VPMAXUD Z17, Z16, Z16
+	ADDQ    $0x00000100, R10
+	SUBQ    $0x40, R9
+	CMPQ    R9, $0x40
+	JAE     loop32
 
-done5:
+done33:
 	CMPQ R9, $0x10
-	JB   done7
+	JB   done35
 
-loop6:
-	PREFETCHT0 16384(R10)
-	VPANDD     (R10), Z11, Z17
-	VPMAXUD    Z17, Z12, Z12
-	ADDQ       $0x00000040, R10
-	SUBQ       $0x10, R9
-	CMPQ       R9, $0x10
-	JAE        loop6
+loop34:
+	VPANDD  (R10), Z11, Z17
+	VPMAXUD Z17, Z12, Z12
+	ADDQ    $0x00000040, R10
+	SUBQ    $0x10, R9
+	CMPQ    R9, $0x10
+	JAE     loop34
 
-done7:
-	TESTQ      R9, R9
-	JZ         done8
-	MOVQ       $-1, R11
-	BZHIQ      R9, R11, R11
-	KMOVW      R11, K4
-	PREFETCHT0 16384(R10)
-	VPANDD.Z   (R10), Z11, K4, Z11
-	VPMAXUD    Z11, Z12, Z12
+done35:
+	TESTQ    R9, R9
+	JZ       done36
+	MOVQ     $-1, R11
+	BZHIQ    R9, R11, R11
+	KMOVW    R11, K4
+	VPANDD.Z (R10), Z11, K4, Z11
+	VPMAXUD  Z11, Z12, Z12
 
-done8:
-	VPMAXUD       Z14, Z12, Z12
+done36:
+	VPMAXUD       Z13, Z12, Z12
 	VPMAXUD       Z16, Z15, Z15
 	VPMAXUD       Z15, Z12, Z12
 	VEXTRACTI64X4 $0x01, Z12, Y11
@@ -117,10 +444,10 @@ done8:
 	VPMAXUD       Z11, Z12, Z12
 	VMOVAPS       X12, X11
 
-block2:
+block30:
 	XORL         R9, R9
 	TESTQ        SI, SI
-	JZ           last9
+	JZ           last37
 	MOVQ         block+72(FP), R9
 	CMPQ         R9, SI
 	CMOVQGT      SI, R9
@@ -130,57 +457,52 @@ block2:
 	LEAQ         (R8)(R9*4), R8
 	VPBROADCASTD word_7fffffff<>+0(SB), Z12
 	VPXORD       Z13, Z13, Z13
-	VPXORD       Z14, Z14, Z14
 	VPXORD       Z15, Z15, Z15
 	VPXORD       Z16, Z16, Z16
+	VPXORD       Z17, Z17, Z17
+	VBROADCASTSS least+84(FP), Z13
 	CMPQ         R10, $0x40
-	JB           done11
+	JB           done39
 
-loop10:
-	PREFETCHT0 16384(R11)
-	VPANDD     (R11), Z12, Z17
-	VPMAXUD    Z17, Z13, Z13
-	PREFETCHT0 16448(R11)
-	VPANDD     64(R11), Z12, Z17
-	VPMAXUD    Z17, Z14, Z14
-	PREFETCHT0 16512(R11)
-	VPANDD     128(R11), Z12, Z17
-	VPMAXUD    Z17, Z15, Z15
-	PREFETCHT0 16576(R11)
-	VPANDD     192(R11), Z12, Z17
-	VPMAXUD    Z17, Z16, Z16
-	ADDQ       $0x00000100, R11
-	SUBQ       $0x40, R10
-	CMPQ       R10, $0x40
-	JAE        loop10
+loop38:
+	VPANDD  (R11), Z12, Z18
+	VPMAXUD Z18, Z13, Z13
+	VPANDD  64(R11), Z12, Z18
+	VPMAXUD Z18, Z15, Z15
+	VPANDD  128(R11), Z12, Z18
+	VPMAXUD Z18, Z16, Z16
+	VPANDD  192(R11), Z12, Z18
+	VPMAXUD Z18, Z17, Z17
+	ADDQ    $0x00000100, R11
+	SUBQ    $0x40, R10
+	CMPQ    R10, $0x40
+	JAE     loop38
 
-done11:
+done39:
 	CMPQ R10, $0x10
-	JB   done13
+	JB   done41
 
-loop12:
-	PREFETCHT0 16384(R11)
-	VPANDD     (R11), Z12, Z17
-	VPMAXUD    Z17, Z13, Z13
-	ADDQ       $0x00000040, R11
-	SUBQ       $0x10, R10
-	CMPQ       R10, $0x10
-	JAE        loop12
+loop40:
+	VPANDD  (R11), Z12, Z18
+	VPMAXUD Z18, Z13, Z13
+	ADDQ    $0x00000040, R11
+	SUBQ    $0x10, R10
+	CMPQ    R10, $0x10
+	JAE     loop40
 
-done13:
-	TESTQ      R10, R10
-	JZ         done14
-	MOVQ       $-1, R12
-	BZHIQ      R10, R12, R12
-	KMOVW      R12, K4
-	PREFETCHT0 16384(R11)
-	VPANDD.Z   (R11), Z12, K4, Z12
-	VPMAXUD    Z12, Z13, Z13
+done41:
+	TESTQ    R10, R10
+	JZ       done42
+	MOVQ     $-1, R12
+	BZHIQ    R10, R12, R12
+	KMOVW    R12, K4
+	VPANDD.Z (R11), Z12, K4, Z12
+	VPMAXUD  Z12, Z13, Z13
 
-done14:
-	VPMAXUD       Z14, Z13, Z13
-	VPMAXUD       Z16, Z15, Z15
+done42:
 	VPMAXUD       Z15, Z13, Z13
+	VPMAXUD       Z17, Z16, Z16
+	VPMAXUD       Z16, Z13, Z13
 	VEXTRACTI64X4 $0x01, Z13, Y12
 	VPMAXUD       Z12, Z13, Z13
 	VSHUFI64X2    $0x02, Z13, Z13, Z12
@@ -191,65 +513,69 @@ done14:
 	VPMAXUD       Z12, Z13, Z13
 	VPSHUFD       $0xb1, Z13, Z12
 	VPMAXUD       Z12, Z13, Z13
-	VMOVAPS       X13, X13
+	VMOVAPS       X13, X23
 
-last9:
+last37:
 	VMOVD X11, R10
 	CMPL  R10, $0x7f800000
-	JB    finite15
+	JB    finite43
 	INCQ  ret+104(FP)
 	MOVL  $0x7fc00000, R10
 
-zero16:
+zero44:
 	MOVL         R10, (CX)
 	MOVL         $0x0000007f, R10
 	LEAQ         (DX)(DI*4), DX
 	VPBROADCASTB R10, Z11
 	CMPQ         DI, $0x40
-	JB           done20
+	JB           done48
 
-loop19:
+loop47:
 	VMOVDQU64 Z11, (AX)
 	ADDQ      $0x00000040, AX
 	SUBQ      $0x40, DI
 	CMPQ      DI, $0x40
-	JAE       loop19
+	JAE       loop47
 
-done20:
+done48:
 	MOVQ     $-1, R10
 	BZHIQ    DI, R10, R10
 	KMOVQ    R10, K4
 	VMOVDQU8 Z11, K4, (AX)
 	ADDQ     DI, AX
-	JMP      done18
+	JMP      done46
 
-finite15:
+finite43:
 	VDIVSS  divisor+80(FP), X11, X12
 	VMOVD   X12, R10
 	TESTL   R10, R10
-	JZ      zero16
+	JZ      zero44
 	CMPL    R10, $0x7f800000
-	JB      divided17
+	JB      divided45
 	VMOVAPS X11, X12
 
-divided17:
+divided45:
 	VMOVSS       X12, (CX)
 	VBROADCASTSS X12, Z11
 	VMOVD        X11, R10
 	CMPL         R10, $0x0d800000
-	JB           small21
-	VBROADCASTSS word_4c0fc000<>+0(SB), Z12
+	JB           small49
+	VMOVSS       word_4c0fc000<>+0(SB), X12
 	VDIVSS       X11, X12, X12
 	VBROADCASTSS X12, Z12
 	CMPQ         DI, $0x40
-	JB           done24
+	JB           done52
 
-loop23:
-	VMOVUPS     (DX), Z14
+loop51:
+	PREFETCHT0  16384(DX)
+	VMOVUPS     (DX), Z13
+	PREFETCHT0  16448(DX)
 	VMOVUPS     64(DX), Z15
+	PREFETCHT0  16512(DX)
 	VMOVUPS     128(DX), Z16
+	PREFETCHT0  16576(DX)
 	VMOVUPS     192(DX), Z17
-	VMULPS      Z12, Z14, Z18
+	VMULPS      Z12, Z13, Z18
 	VRANGEPS    $0x0b, Z0, Z18, Z18
 	VCVTDQ2PS   Z18, Z19
 	VFMADD213PS Z2, Z1, Z19
@@ -270,16 +596,6 @@ loop23:
 	VFMADD231PS Z3, Z22, Z19
 	VMINPS      Z19, Z22, Z22
 	VMULPS      Z12, Z16, Z18
-	VRANGEPS    $0x0b, Z0, Z18, Z18
-	VCVTDQ2PS   Z18, Z19
-	VFMADD213PS Z2, Z1, Z19
-	VPERMPS     Z4, Z19, Z20
-	VPERMPS     Z5, Z19, Z23
-	VPERMPS     Z6, Z19, Z19
-	VFMADD231PS Z20, Z18, Z23
-	VFMADD231PS Z3, Z23, Z19
-	VMINPS      Z19, Z23, Z23
-	VMULPS      Z12, Z17, Z18
 	VRANGEPS    $0x0b, Z0, Z18, Z18
 	VCVTDQ2PS   Z18, Z19
 	VFMADD213PS Z2, Z1, Z19
@@ -289,47 +605,57 @@ loop23:
 	VFMADD231PS Z20, Z18, Z24
 	VFMADD231PS Z3, Z24, Z19
 	VMINPS      Z19, Z24, Z24
+	VMULPS      Z12, Z17, Z18
+	VRANGEPS    $0x0b, Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z25
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z25
+	VFMADD231PS Z3, Z25, Z19
+	VMINPS      Z19, Z25, Z25
 	VPMINUW     Z22, Z21, Z18
-	VPMINUW     Z24, Z23, Z19
+	VPMINUW     Z25, Z24, Z19
 	VPMINUW     Z19, Z18, Z18
 	VPCMPUW     $0x01, Z7, Z18, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare25
+	JNZ         compare53
 
-compared26:
+compared54:
 	VPSRLD    $0x10, Z21, Z21
-	VPSRLD    $0x10, Z23, Z23
+	VPSRLD    $0x10, Z24, Z24
 	VMOVDQU16 Z22, K2, Z21
-	VMOVDQU16 Z24, K2, Z23
-	VPSLLW    $0x08, Z23, Z23
-	VMOVDQU8  Z23, K3, Z21
+	VMOVDQU16 Z25, K2, Z24
+	VPSLLW    $0x08, Z24, Z24
+	VMOVDQU8  Z24, K3, Z21
 	VPSHUFB   Z9, Z21, Z21
-	VPACKSSDW Z15, Z14, Z14
+	VPACKSSDW Z15, Z13, Z13
 	VPACKSSDW Z17, Z16, Z15
-	VPACKSSWB Z15, Z14, Z14
-	VPMOVB2M  Z14, K4
-	VPADDB    Z21, Z8, Z14
-	VPSUBUSB  Z21, Z8, K4, Z14
-	VPERMD    Z14, Z10, Z14
+	VPACKSSWB Z15, Z13, Z13
+	VPMOVB2M  Z13, K4
+	VPADDB    Z21, Z8, Z13
+	VPSUBUSB  Z21, Z8, K4, Z13
+	VPERMD    Z13, Z10, Z13
 	CMPB      (SP), $0x00
-	JNE       past27
-	VMOVDQU64 Z14, (AX)
+	JNE       past55
+	VMOVDQU64 Z13, (AX)
 
-stored28:
+stored56:
 	ADDQ $0x00000100, DX
 	ADDQ $0x00000040, AX
 	SUBQ $0x40, DI
 	CMPQ DI, $0x40
-	JAE  loop23
+	JAE  loop51
 
-done24:
+done52:
 	TESTQ       DI, DI
-	JZ          none29
+	JZ          none57
 	MOVQ        $-1, R10
 	BZHIQ       DI, R10, R10
 	KMOVW       R10, K4
 	SHRQ        $0x10, R10
-	VMOVUPS.Z   (DX), K4, Z14
+	VMOVUPS.Z   (DX), K4, Z13
 	KMOVW       R10, K4
 	SHRQ        $0x10, R10
 	VMOVUPS.Z   64(DX), K4, Z15
@@ -339,7 +665,7 @@ done24:
 	KMOVW       R10, K4
 	SHRQ        $0x10, R10
 	VMOVUPS.Z   192(DX), K4, Z17
-	VMULPS      Z12, Z14, Z18
+	VMULPS      Z12, Z13, Z18
 	VRANGEPS    $0x0b, Z0, Z18, Z18
 	VCVTDQ2PS   Z18, Z19
 	VFMADD213PS Z2, Z1, Z19
@@ -364,11 +690,11 @@ done24:
 	VCVTDQ2PS   Z18, Z19
 	VFMADD213PS Z2, Z1, Z19
 	VPERMPS     Z4, Z19, Z20
-	VPERMPS     Z5, Z19, Z23
+	VPERMPS     Z5, Z19, Z24
 	VPERMPS     Z6, Z19, Z19
-	VFMADD231PS Z20, Z18, Z23
-	VFMADD231PS Z3, Z23, Z19
-	VMINPS      Z19, Z23, Z23
+	VFMADD231PS Z20, Z18, Z24
+	VFMADD231PS Z3, Z24, Z19
+	VMINPS      Z19, Z24, Z24
 	VMULPS      Z12, Z17, Z12
 	VRANGEPS    $0x0b, Z0, Z12, Z12
 	VCVTDQ2PS   Z12, Z18
@@ -380,21 +706,21 @@ done24:
 	VFMADD231PS Z3, Z20, Z18
 	VMINPS      Z18, Z20, Z20
 	VPMINUW     Z22, Z21, Z12
-	VPMINUW     Z20, Z23, Z18
+	VPMINUW     Z20, Z24, Z18
 	VPMINUW     Z18, Z12, Z12
 	VPCMPUW     $0x01, Z7, Z12, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare30
+	JNZ         compare58
 
-compared31:
+compared59:
 	VPSRLD    $0x10, Z21, Z21
-	VPSRLD    $0x10, Z23, Z23
+	VPSRLD    $0x10, Z24, Z24
 	VMOVDQU16 Z22, K2, Z21
-	VMOVDQU16 Z20, K2, Z23
-	VPSLLW    $0x08, Z23, Z23
-	VMOVDQU8  Z23, K3, Z21
+	VMOVDQU16 Z20, K2, Z24
+	VPSLLW    $0x08, Z24, Z24
+	VMOVDQU8  Z24, K3, Z21
 	VPSHUFB   Z9, Z21, Z21
-	VPACKSSDW Z15, Z14, Z11
+	VPACKSSDW Z15, Z13, Z11
 	VPACKSSDW Z17, Z16, Z12
 	VPACKSSWB Z12, Z11, Z11
 	VPMOVB2M  Z11, K4
@@ -405,36 +731,106 @@ compared31:
 	BZHIQ     DI, R10, R10
 	KMOVQ     R10, K4
 	VMOVDQU8  Z11, K4, (AX)
-	LEAQ      (DX)(DI*4), DX
 	ADDQ      DI, AX
+	LEAQ      (DX)(DI*4), DX
 	XORQ      DI, DI
 
-none29:
-done22:
-done18:
+none57:
+done50:
+done46:
 	ADDQ    $0x00000004, CX
-	VMOVAPS X13, X11
+	VMOVAPS X23, X11
 	MOVQ    R9, DI
 	TESTQ   DI, DI
-	JNZ     block2
+	JNZ     block30
 
-finished3:
-	CMPQ (SP), $0x00
-	JEQ  unfenced32
+finished31:
+	MOVQ  8(SP), SI
+	TESTQ SI, SI
+	JNZ   fewAtATime2
+	CMPQ  (SP), $0x00
+	JEQ   unfenced60
 	SFENCE
 
-unfenced32:
+unfenced60:
 	VZEROUPPER
 	RET
 
-compare25:
+compare26:
+	VPSLLD       $0x10, Z22, Z19
+	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z19, K4
+	KORTESTW     K4, K4
+	JZ           none61
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z22, Z19
+	VDIVPS       Z11, Z15, Z20
+	VPXORD       Z21, Z21, Z21
+	VGATHERDPS   -76296(BX)(Z19*4), K5, Z21
+	VPADDD       Z21, Z21, Z21
+	VPROLD       $0x01, Z20, Z20
+	VPCMPUD      $0x05, Z20, Z21, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
+
+none61:
+	VPSLLD       $0x10, Z24, Z19
+	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z19, K4
+	KORTESTW     K4, K4
+	JZ           none62
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z24, Z19
+	VDIVPS       Z11, Z16, Z20
+	VPXORD       Z21, Z21, Z21
+	VGATHERDPS   -76296(BX)(Z19*4), K5, Z21
+	VPADDD       Z21, Z21, Z21
+	VPROLD       $0x01, Z20, Z20
+	VPCMPUD      $0x05, Z20, Z21, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z24, K4, Z24
+
+none62:
+	VPSLLD       $0x10, Z25, Z19
+	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z19, K4
+	KORTESTW     K4, K4
+	JZ           none63
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z25, Z19
+	VDIVPS       Z11, Z17, Z20
+	VPXORD       Z21, Z21, Z21
+	VGATHERDPS   -76296(BX)(Z19*4), K5, Z21
+	VPADDD       Z21, Z21, Z21
+	VPROLD       $0x01, Z20, Z20
+	VPCMPUD      $0x05, Z20, Z21, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z25, K4, Z25
+
+none63:
+	VPSLLD       $0x10, Z26, Z19
+	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z19, K4
+	KORTESTW     K4, K4
+	JZ           none64
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z26, Z19
+	VDIVPS       Z11, Z18, Z20
+	VPXORD       Z21, Z21, Z21
+	VGATHERDPS   -76296(BX)(Z19*4), K5, Z21
+	VPADDD       Z21, Z21, Z21
+	VPROLD       $0x01, Z20, Z20
+	VPCMPUD      $0x05, Z20, Z21, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z26, K4, Z26
+
+none64:
+	JMP compared27
+
+past28:
+	VMOVNTDQ Z15, (AX)
+	JMP      stored29
+
+compare53:
 	VPSLLD       $0x10, Z21, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none33
+	JZ           none65
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z21, Z18
-	VDIVPS       Z11, Z14, Z19
+	VDIVPS       Z11, Z13, Z19
 	VPXORD       Z20, Z20, Z20
 	VGATHERDPS   -76296(BX)(Z18*4), K5, Z20
 	VPADDD       Z20, Z20, Z20
@@ -442,11 +838,11 @@ compare25:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none33:
+none65:
 	VPSLLD       $0x10, Z22, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none34
+	JZ           none66
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z18
 	VDIVPS       Z11, Z15, Z19
@@ -457,29 +853,14 @@ none33:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none34:
-	VPSLLD       $0x10, Z23, Z18
-	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
-	KORTESTW     K4, K4
-	JZ           none35
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z23, Z18
-	VDIVPS       Z11, Z16, Z19
-	VPXORD       Z20, Z20, Z20
-	VGATHERDPS   -76296(BX)(Z18*4), K5, Z20
-	VPADDD       Z20, Z20, Z20
-	VPROLD       $0x01, Z19, Z19
-	VPCMPUD      $0x05, Z19, Z20, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z23, K4, Z23
-
-none35:
+none66:
 	VPSLLD       $0x10, Z24, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none36
+	JZ           none67
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z24, Z18
-	VDIVPS       Z11, Z17, Z19
+	VDIVPS       Z11, Z16, Z19
 	VPXORD       Z20, Z20, Z20
 	VGATHERDPS   -76296(BX)(Z18*4), K5, Z20
 	VPADDD       Z20, Z20, Z20
@@ -487,21 +868,36 @@ none35:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z24, K4, Z24
 
-none36:
-	JMP compared26
+none67:
+	VPSLLD       $0x10, Z25, Z18
+	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
+	KORTESTW     K4, K4
+	JZ           none68
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z25, Z18
+	VDIVPS       Z11, Z17, Z19
+	VPXORD       Z20, Z20, Z20
+	VGATHERDPS   -76296(BX)(Z18*4), K5, Z20
+	VPADDD       Z20, Z20, Z20
+	VPROLD       $0x01, Z19, Z19
+	VPCMPUD      $0x05, Z19, Z20, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z25, K4, Z25
 
-past27:
-	VMOVNTDQ Z14, (AX)
-	JMP      stored28
+none68:
+	JMP compared54
 
-compare30:
+past55:
+	VMOVNTDQ Z13, (AX)
+	JMP      stored56
+
+compare58:
 	VPSLLD       $0x10, Z21, Z12
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none37
+	JZ           none69
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z21, Z12
-	VDIVPS       Z11, Z14, Z18
+	VDIVPS       Z11, Z13, Z18
 	VPXORD       Z19, Z19, Z19
 	VGATHERDPS   -76296(BX)(Z12*4), K5, Z19
 	VPADDD       Z19, Z19, Z19
@@ -509,11 +905,11 @@ compare30:
 	VPCMPUD      $0x05, Z18, Z19, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none37:
+none69:
 	VPSLLD       $0x10, Z22, Z12
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none38
+	JZ           none70
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z12
 	VDIVPS       Z11, Z15, Z18
@@ -524,26 +920,26 @@ none37:
 	VPCMPUD      $0x05, Z18, Z19, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none38:
-	VPSLLD       $0x10, Z23, Z12
+none70:
+	VPSLLD       $0x10, Z24, Z12
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none39
+	JZ           none71
 	KMOVW        K4, K5
-	VPSRLD       $0x10, Z23, Z12
+	VPSRLD       $0x10, Z24, Z12
 	VDIVPS       Z11, Z16, Z18
 	VPXORD       Z19, Z19, Z19
 	VGATHERDPS   -76296(BX)(Z12*4), K5, Z19
 	VPADDD       Z19, Z19, Z19
 	VPROLD       $0x01, Z18, Z18
 	VPCMPUD      $0x05, Z18, Z19, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z23, K4, Z23
+	VPSUBD.BCST  word_10000<>+0(SB), Z24, K4, Z24
 
-none39:
+none71:
 	VPSLLD       $0x10, Z20, Z12
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none40
+	JZ           none72
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z20, Z12
 	VDIVPS       Z11, Z17, Z11
@@ -554,27 +950,31 @@ none39:
 	VPCMPUD      $0x05, Z11, Z18, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z20, K4, Z20
 
-none40:
-	JMP compared31
+none72:
+	JMP compared59
 
-small21:
+small49:
 	VMULPS.BCST  word_71800000<>+0(SB), Z11, Z11
-	VBROADCASTSS word_4c0fc000<>+0(SB), Z12
+	VMOVSS       word_4c0fc000<>+0(SB), X12
 	VDIVSS       X11, X12, X12
 	VBROADCASTSS X12, Z12
 	CMPQ         DI, $0x40
-	JB           done42
+	JB           done74
 
-loop41:
-	VMOVUPS     (DX), Z14
-	VMULPS.BCST word_71800000<>+0(SB), Z14, Z14
+loop73:
+	PREFETCHT0  16384(DX)
+	VMOVUPS     (DX), Z13
+	VMULPS.BCST word_71800000<>+0(SB), Z13, Z13
+	PREFETCHT0  16448(DX)
 	VMOVUPS     64(DX), Z15
 	VMULPS.BCST word_71800000<>+0(SB), Z15, Z15
+	PREFETCHT0  16512(DX)
 	VMOVUPS     128(DX), Z16
 	VMULPS.BCST word_71800000<>+0(SB), Z16, Z16
+	PREFETCHT0  16576(DX)
 	VMOVUPS     192(DX), Z17
 	VMULPS.BCST word_71800000<>+0(SB), Z17, Z17
-	VMULPS      Z12, Z14, Z18
+	VMULPS      Z12, Z13, Z18
 	VRANGEPS    $0x0b, Z0, Z18, Z18
 	VCVTDQ2PS   Z18, Z19
 	VFMADD213PS Z2, Z1, Z19
@@ -599,63 +999,63 @@ loop41:
 	VCVTDQ2PS   Z18, Z19
 	VFMADD213PS Z2, Z1, Z19
 	VPERMPS     Z4, Z19, Z20
-	VPERMPS     Z5, Z19, Z23
-	VPERMPS     Z6, Z19, Z19
-	VFMADD231PS Z20, Z18, Z23
-	VFMADD231PS Z3, Z23, Z19
-	VMINPS      Z19, Z23, Z23
-	VMULPS      Z12, Z17, Z18
-	VRANGEPS    $0x0b, Z0, Z18, Z18
-	VCVTDQ2PS   Z18, Z19
-	VFMADD213PS Z2, Z1, Z19
-	VPERMPS     Z4, Z19, Z20
 	VPERMPS     Z5, Z19, Z24
 	VPERMPS     Z6, Z19, Z19
 	VFMADD231PS Z20, Z18, Z24
 	VFMADD231PS Z3, Z24, Z19
 	VMINPS      Z19, Z24, Z24
+	VMULPS      Z12, Z17, Z18
+	VRANGEPS    $0x0b, Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z25
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z25
+	VFMADD231PS Z3, Z25, Z19
+	VMINPS      Z19, Z25, Z25
 	VPMINUW     Z22, Z21, Z18
-	VPMINUW     Z24, Z23, Z19
+	VPMINUW     Z25, Z24, Z19
 	VPMINUW     Z19, Z18, Z18
 	VPCMPUW     $0x01, Z7, Z18, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare43
+	JNZ         compare75
 
-compared44:
+compared76:
 	VPSRLD    $0x10, Z21, Z21
-	VPSRLD    $0x10, Z23, Z23
+	VPSRLD    $0x10, Z24, Z24
 	VMOVDQU16 Z22, K2, Z21
-	VMOVDQU16 Z24, K2, Z23
-	VPSLLW    $0x08, Z23, Z23
-	VMOVDQU8  Z23, K3, Z21
+	VMOVDQU16 Z25, K2, Z24
+	VPSLLW    $0x08, Z24, Z24
+	VMOVDQU8  Z24, K3, Z21
 	VPSHUFB   Z9, Z21, Z21
-	VPACKSSDW Z15, Z14, Z14
+	VPACKSSDW Z15, Z13, Z13
 	VPACKSSDW Z17, Z16, Z15
-	VPACKSSWB Z15, Z14, Z14
-	VPMOVB2M  Z14, K4
-	VPADDB    Z21, Z8, Z14
-	VPSUBUSB  Z21, Z8, K4, Z14
-	VPERMD    Z14, Z10, Z14
+	VPACKSSWB Z15, Z13, Z13
+	VPMOVB2M  Z13, K4
+	VPADDB    Z21, Z8, Z13
+	VPSUBUSB  Z21, Z8, K4, Z13
+	VPERMD    Z13, Z10, Z13
 	CMPB      (SP), $0x00
-	JNE       past45
-	VMOVDQU64 Z14, (AX)
+	JNE       past77
+	VMOVDQU64 Z13, (AX)
 
-stored46:
+stored78:
 	ADDQ $0x00000100, DX
 	ADDQ $0x00000040, AX
 	SUBQ $0x40, DI
 	CMPQ DI, $0x40
-	JAE  loop41
+	JAE  loop73
 
-done42:
+done74:
 	TESTQ       DI, DI
-	JZ          none47
+	JZ          none79
 	MOVQ        $-1, R10
 	BZHIQ       DI, R10, R10
 	KMOVW       R10, K4
 	SHRQ        $0x10, R10
-	VMOVUPS.Z   (DX), K4, Z14
-	VMULPS.BCST word_71800000<>+0(SB), Z14, Z14
+	VMOVUPS.Z   (DX), K4, Z13
+	VMULPS.BCST word_71800000<>+0(SB), Z13, Z13
 	KMOVW       R10, K4
 	SHRQ        $0x10, R10
 	VMOVUPS.Z   64(DX), K4, Z15
@@ -668,7 +1068,7 @@ done42:
 	SHRQ        $0x10, R10
 	VMOVUPS.Z   192(DX), K4, Z17
 	VMULPS.BCST word_71800000<>+0(SB), Z17, Z17
-	VMULPS      Z12, Z14, Z18
+	VMULPS      Z12, Z13, Z18
 	VRANGEPS    $0x0b, Z0, Z18, Z18
 	VCVTDQ2PS   Z18, Z19
 	VFMADD213PS Z2, Z1, Z19
@@ -693,11 +1093,11 @@ done42:
 	VCVTDQ2PS   Z18, Z19
 	VFMADD213PS Z2, Z1, Z19
 	VPERMPS     Z4, Z19, Z20
-	VPERMPS     Z5, Z19, Z23
+	VPERMPS     Z5, Z19, Z24
 	VPERMPS     Z6, Z19, Z19
-	VFMADD231PS Z20, Z18, Z23
-	VFMADD231PS Z3, Z23, Z19
-	VMINPS      Z19, Z23, Z23
+	VFMADD231PS Z20, Z18, Z24
+	VFMADD231PS Z3, Z24, Z19
+	VMINPS      Z19, Z24, Z24
 	VMULPS      Z12, Z17, Z12
 	VRANGEPS    $0x0b, Z0, Z12, Z12
 	VCVTDQ2PS   Z12, Z18
@@ -709,21 +1109,21 @@ done42:
 	VFMADD231PS Z3, Z20, Z18
 	VMINPS      Z18, Z20, Z20
 	VPMINUW     Z22, Z21, Z12
-	VPMINUW     Z20, Z23, Z18
+	VPMINUW     Z20, Z24, Z18
 	VPMINUW     Z18, Z12, Z12
 	VPCMPUW     $0x01, Z7, Z12, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare48
+	JNZ         compare80
 
-compared49:
+compared81:
 	VPSRLD    $0x10, Z21, Z21
-	VPSRLD    $0x10, Z23, Z23
+	VPSRLD    $0x10, Z24, Z24
 	VMOVDQU16 Z22, K2, Z21
-	VMOVDQU16 Z20, K2, Z23
-	VPSLLW    $0x08, Z23, Z23
-	VMOVDQU8  Z23, K3, Z21
+	VMOVDQU16 Z20, K2, Z24
+	VPSLLW    $0x08, Z24, Z24
+	VMOVDQU8  Z24, K3, Z21
 	VPSHUFB   Z9, Z21, Z21
-	VPACKSSDW Z15, Z14, Z11
+	VPACKSSDW Z15, Z13, Z11
 	VPACKSSDW Z17, Z16, Z12
 	VPACKSSWB Z12, Z11, Z11
 	VPMOVB2M  Z11, K4
@@ -734,21 +1134,21 @@ compared49:
 	BZHIQ     DI, R10, R10
 	KMOVQ     R10, K4
 	VMOVDQU8  Z11, K4, (AX)
-	LEAQ      (DX)(DI*4), DX
 	ADDQ      DI, AX
+	LEAQ      (DX)(DI*4), DX
 	XORQ      DI, DI
 
-none47:
-	JMP done22
+none79:
+	JMP done50
 
-compare43:
+compare75:
 	VPSLLD       $0x10, Z21, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none50
+	JZ           none82
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z21, Z18
-	VDIVPS       Z11, Z14, Z19
+	VDIVPS       Z11, Z13, Z19
 	VPXORD       Z20, Z20, Z20
 	VGATHERDPS   -76296(BX)(Z18*4), K5, Z20
 	VPADDD       Z20, Z20, Z20
@@ -756,11 +1156,11 @@ compare43:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none50:
+none82:
 	VPSLLD       $0x10, Z22, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none51
+	JZ           none83
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z18
 	VDIVPS       Z11, Z15, Z19
@@ -771,29 +1171,14 @@ none50:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none51:
-	VPSLLD       $0x10, Z23, Z18
-	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
-	KORTESTW     K4, K4
-	JZ           none52
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z23, Z18
-	VDIVPS       Z11, Z16, Z19
-	VPXORD       Z20, Z20, Z20
-	VGATHERDPS   -76296(BX)(Z18*4), K5, Z20
-	VPADDD       Z20, Z20, Z20
-	VPROLD       $0x01, Z19, Z19
-	VPCMPUD      $0x05, Z19, Z20, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z23, K4, Z23
-
-none52:
+none83:
 	VPSLLD       $0x10, Z24, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none53
+	JZ           none84
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z24, Z18
-	VDIVPS       Z11, Z17, Z19
+	VDIVPS       Z11, Z16, Z19
 	VPXORD       Z20, Z20, Z20
 	VGATHERDPS   -76296(BX)(Z18*4), K5, Z20
 	VPADDD       Z20, Z20, Z20
@@ -801,21 +1186,36 @@ none52:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z24, K4, Z24
 
-none53:
-	JMP compared44
+none84:
+	VPSLLD       $0x10, Z25, Z18
+	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
+	KORTESTW     K4, K4
+	JZ           none85
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z25, Z18
+	VDIVPS       Z11, Z17, Z19
+	VPXORD       Z20, Z20, Z20
+	VGATHERDPS   -76296(BX)(Z18*4), K5, Z20
+	VPADDD       Z20, Z20, Z20
+	VPROLD       $0x01, Z19, Z19
+	VPCMPUD      $0x05, Z19, Z20, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z25, K4, Z25
 
-past45:
-	VMOVNTDQ Z14, (AX)
-	JMP      stored46
+none85:
+	JMP compared76
 
-compare48:
+past77:
+	VMOVNTDQ Z13, (AX)
+	JMP      stored78
+
+compare80:
 	VPSLLD       $0x10, Z21, Z12
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none54
+	JZ           none86
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z21, Z12
-	VDIVPS       Z11, Z14, Z18
+	VDIVPS       Z11, Z13, Z18
 	VPXORD       Z19, Z19, Z19
 	VGATHERDPS   -76296(BX)(Z12*4), K5, Z19
 	VPADDD       Z19, Z19, Z19
@@ -823,11 +1223,11 @@ compare48:
 	VPCMPUD      $0x05, Z18, Z19, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none54:
+none86:
 	VPSLLD       $0x10, Z22, Z12
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none55
+	JZ           none87
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z12
 	VDIVPS       Z11, Z15, Z18
@@ -838,26 +1238,26 @@ none54:
 	VPCMPUD      $0x05, Z18, Z19, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none55:
-	VPSLLD       $0x10, Z23, Z12
+none87:
+	VPSLLD       $0x10, Z24, Z12
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none56
+	JZ           none88
 	KMOVW        K4, K5
-	VPSRLD       $0x10, Z23, Z12
+	VPSRLD       $0x10, Z24, Z12
 	VDIVPS       Z11, Z16, Z18
 	VPXORD       Z19, Z19, Z19
 	VGATHERDPS   -76296(BX)(Z12*4), K5, Z19
 	VPADDD       Z19, Z19, Z19
 	VPROLD       $0x01, Z18, Z18
 	VPCMPUD      $0x05, Z18, Z19, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z23, K4, Z23
+	VPSUBD.BCST  word_10000<>+0(SB), Z24, K4, Z24
 
-none56:
+none88:
 	VPSLLD       $0x10, Z20, Z12
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none57
+	JZ           none89
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z20, Z12
 	VDIVPS       Z11, Z17, Z11
@@ -868,8 +1268,8 @@ none56:
 	VPCMPUD      $0x05, Z11, Z18, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z20, K4, Z20
 
-none57:
-	JMP compared49
+none89:
+	JMP compared81
 
 DATA word_40b4e11e<>+0(SB)/4, $0x40b4e11e
 GLOBL word_40b4e11e<>(SB), RODATA|NOPTR, $4
@@ -919,6 +1319,9 @@ GLOBL word_80008<>(SB), RODATA|NOPTR, $4
 DATA word_7f7f7f7f<>+0(SB)/4, $0x7f7f7f7f
 GLOBL word_7f7f7f7f<>(SB), RODATA|NOPTR, $4
 
+DATA word_4c0fc000<>+0(SB)/4, $0x4c0fc000
+GLOBL word_4c0fc000<>(SB), RODATA|NOPTR, $4
+
 DATA turned_c080400_e0a0602_d090501_f0b0703<>+0(SB)/4, $0x0c080400
 DATA turned_c080400_e0a0602_d090501_f0b0703<>+4(SB)/4, $0x0e0a0602
 DATA turned_c080400_e0a0602_d090501_f0b0703<>+8(SB)/4, $0x0d090501
@@ -946,8 +1349,11 @@ GLOBL transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>(SB), RODATA|NOPTR, $64
 DATA word_7fffffff<>+0(SB)/4, $0x7fffffff
 GLOBL word_7fffffff<>(SB), RODATA|NOPTR, $4
 
-DATA word_4c0fc000<>+0(SB)/4, $0x4c0fc000
-GLOBL word_4c0fc000<>(SB), RODATA|NOPTR, $4
+DATA word_d800000<>+0(SB)/4, $0x0d800000
+GLOBL word_d800000<>(SB), RODATA|NOPTR, $4
+
+DATA word_72000000<>+0(SB)/4, $0x72000000
+GLOBL word_72000000<>(SB), RODATA|NOPTR, $4
 
 DATA word_80000<>+0(SB)/4, $0x00080000
 GLOBL word_80000<>(SB), RODATA|NOPTR, $4
@@ -958,12 +1364,24 @@ GLOBL word_10000<>(SB), RODATA|NOPTR, $4
 DATA word_71800000<>+0(SB)/4, $0x71800000
 GLOBL word_71800000<>(SB), RODATA|NOPTR, $4
 
-// func QuantizeDynamic8UnsignedAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, thresholds *[255]float32, stream bool) int
-// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·QuantizeDynamic8UnsignedAVX512(SB), $8-112
-	MOVQ            codes_base+0(FP), AX
-	MOVQ            scales_base+24(FP), CX
-	MOVQ            x_base+48(FP), DX
+// func QuantizeDynamic8UnsignedAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, thresholds *[255]float32, stream bool) int
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+
+TEXT ·QuantizeDynamic8UnsignedAVX512(SB), $32-112
+	MOVQ  codes_base+0(FP), AX
+	MOVQ  scales_base+24(FP), CX
+	MOVQ  x_base+48(FP), DX
+	XORL  BX, BX
+	CMPB  stream+96(FP), $0x00
+	JE    cached90
+	MOVQ  block+72(FP), SI
+	TESTQ $0x0000003f, SI
+	JNZ   cached90
+	TESTQ $0x0000003f, AX
+	JNZ   cached90
+	INCQ  BX
+
+cached90:
+	MOVQ            BX, (SP)
 	MOVQ            thresholds+88(FP), BX
 	VPBROADCASTD    word_40712c28<>+0(SB), Z0
 	VPBROADCASTD    word_331924f2<>+0(SB), Z1
@@ -981,23 +1399,341 @@ TEXT ·QuantizeDynamic8UnsignedAVX512(SB), $8-112
 	MOVQ            $0xaaaaaaaaaaaaaaaa, SI
 	KMOVQ           SI, K3
 	VBROADCASTI32X4 turned_c080400_e0a0602_d090501_f0b0703<>+0(SB), Z8
-	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z10
-	XORL            SI, SI
-	CMPB            stream+96(FP), $0x00
-	JE              cached58
-	MOVQ            block+72(FP), DI
-	TESTQ           $0x0000003f, DI
-	JNZ             cached58
-	TESTQ           $0x0000003f, AX
-	JNZ             cached58
-	INCQ            SI
+	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z11
+	MOVQ            x_len+56(FP), SI
+	MOVQ            $0x00000000, ret+104(FP)
 
-cached58:
-	MOVQ         SI, (SP)
-	MOVQ         $0x00000000, ret+104(FP)
-	MOVQ         x_len+56(FP), SI
+fewAtATime91:
+	MOVQ         $0x00000000, 8(SP)
+	MOVQ         block+72(FP), R8
+	TESTQ        $0x0000003f, R8
+	JNZ          few92
+	CMPQ         R8, $0x00000200
+	JHI          few92
+	SHLQ         $0x02, R8
+	CMPQ         SI, R8
+	JB           few92
+	VPBROADCASTD word_7fffffff<>+0(SB), Z14
+	MOVQ         DX, R9
+	VBROADCASTSS least+84(FP), Z12
+	MOVQ         block+72(FP), DI
+	CMPQ         DI, $0x40
+	JB           done95
+
+loop94:
+	VPANDD  (R9), Z14, Z13
+	VPANDD  64(R9), Z14, Z15
+	VPANDD  128(R9), Z14, Z16
+	VPANDD  192(R9), Z14, Z17
+	VPMAXUD Z15, Z13, Z13
+	VPMAXUD Z17, Z16, Z16
+	VPMAXUD Z16, Z13, Z13
+	VPMAXUD Z13, Z12, Z12
+	ADDQ    $0x00000100, R9
+	SUBQ    $0x40, DI
+	CMPQ    DI, $0x40
+	JAE     loop94
+
+done95:
+	VBROADCASTSS least+84(FP), Z13
+	MOVQ         block+72(FP), DI
+	CMPQ         DI, $0x40
+	JB           done97
+
+loop96:
+	VPANDD  (R9), Z14, Z15
+	VPANDD  64(R9), Z14, Z16
+	VPANDD  128(R9), Z14, Z17
+	VPANDD  192(R9), Z14, Z18
+	VPMAXUD Z16, Z15, Z15
+	VPMAXUD Z18, Z17, Z17
+	VPMAXUD Z17, Z15, Z15
+	VPMAXUD Z15, Z13, Z13
+	ADDQ    $0x00000100, R9
+	SUBQ    $0x40, DI
+	CMPQ    DI, $0x40
+	JAE     loop96
+
+done97:
+	VBROADCASTSS least+84(FP), Z15
+	MOVQ         block+72(FP), DI
+	CMPQ         DI, $0x40
+	JB           done99
+
+loop98:
+	VPANDD  (R9), Z14, Z16
+	VPANDD  64(R9), Z14, Z17
+	VPANDD  128(R9), Z14, Z18
+	VPANDD  192(R9), Z14, Z19
+	VPMAXUD Z17, Z16, Z16
+	VPMAXUD Z19, Z18, Z18
+	VPMAXUD Z18, Z16, Z16
+	VPMAXUD Z16, Z15, Z15
+	ADDQ    $0x00000100, R9
+	SUBQ    $0x40, DI
+	CMPQ    DI, $0x40
+	JAE     loop98
+
+done99:
+	VBROADCASTSS least+84(FP), Z16
+	MOVQ         block+72(FP), DI
+	CMPQ         DI, $0x40
+	JB           done101
+
+loop100:
+	VPANDD  (R9), Z14, Z17
+	VPANDD  64(R9), Z14, Z18
+	VPANDD  128(R9), Z14, Z19
+	VPANDD  192(R9), Z14, Z20
+	VPMAXUD Z18, Z17, Z17
+	VPMAXUD Z20, Z19, Z19
+	VPMAXUD Z19, Z17, Z17
+	VPMAXUD Z17, Z16, Z16
+	ADDQ    $0x00000100, R9
+	SUBQ    $0x40, DI
+	CMPQ    DI, $0x40
+	JAE     loop100
+
+done101:
+	VSHUFI32X4 $0x88, Z13, Z12, Z17
+	VSHUFI32X4 $0xdd, Z13, Z12, Z12
+	VPMAXUD    Z12, Z17, Z17
+	VSHUFI32X4 $0x88, Z16, Z15, Z12
+	VSHUFI32X4 $0xdd, Z16, Z15, Z13
+	VPMAXUD    Z13, Z12, Z12
+	VSHUFI32X4 $0x88, Z12, Z17, Z13
+	VSHUFI32X4 $0xdd, Z12, Z17, Z12
+	VPMAXUD    Z12, Z13, Z13
+	VPSHUFD    $0x4e, Z13, Z12
+	VPMAXUD    Z12, Z13, Z13
+	VPSHUFD    $0xb1, Z13, Z12
+	VPMAXUD    Z12, Z13, Z13
+	VMOVDQU32  transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z12
+	VPERMD     Z13, Z12, Z13
+	VMOVAPS    X13, X12
+
+again102:
+	MOVQ         SI, DI
+	SUBQ         R8, DI
+	CMPQ         DI, R8
+	JB           last103
+	VBROADCASTSS least+84(FP), Z9
+	MOVQ         block+72(FP), DI
+	CMPQ         DI, $0x40
+	JB           done105
+
+loop104:
+	VPANDD  (R9), Z14, Z13
+	VPANDD  64(R9), Z14, Z15
+	VPANDD  128(R9), Z14, Z16
+	VPANDD  192(R9), Z14, Z17
+	VPMAXUD Z15, Z13, Z13
+	VPMAXUD Z17, Z16, Z16
+	VPMAXUD Z16, Z13, Z13
+	VPMAXUD Z13, Z9, Z9
+	ADDQ    $0x00000100, R9
+	SUBQ    $0x40, DI
+	CMPQ    DI, $0x40
+	JAE     loop104
+
+done105:
+	VBROADCASTSS least+84(FP), Z13
+	MOVQ         block+72(FP), DI
+	CMPQ         DI, $0x40
+	JB           done107
+
+loop106:
+	VPANDD  (R9), Z14, Z15
+	VPANDD  64(R9), Z14, Z16
+	VPANDD  128(R9), Z14, Z17
+	VPANDD  192(R9), Z14, Z18
+	VPMAXUD Z16, Z15, Z15
+	VPMAXUD Z18, Z17, Z17
+	VPMAXUD Z17, Z15, Z15
+	VPMAXUD Z15, Z13, Z13
+	ADDQ    $0x00000100, R9
+	SUBQ    $0x40, DI
+	CMPQ    DI, $0x40
+	JAE     loop106
+
+done107:
+	VBROADCASTSS least+84(FP), Z15
+	MOVQ         block+72(FP), DI
+	CMPQ         DI, $0x40
+	JB           done109
+
+loop108:
+	VPANDD  (R9), Z14, Z16
+	VPANDD  64(R9), Z14, Z17
+	VPANDD  128(R9), Z14, Z18
+	VPANDD  192(R9), Z14, Z19
+	VPMAXUD Z17, Z16, Z16
+	VPMAXUD Z19, Z18, Z18
+	VPMAXUD Z18, Z16, Z16
+	VPMAXUD Z16, Z15, Z15
+	ADDQ    $0x00000100, R9
+	SUBQ    $0x40, DI
+	CMPQ    DI, $0x40
+	JAE     loop108
+
+done109:
+	VBROADCASTSS least+84(FP), Z16
+	MOVQ         block+72(FP), DI
+	CMPQ         DI, $0x40
+	JB           done111
+
+loop110:
+	VPANDD  (R9), Z14, Z17
+	VPANDD  64(R9), Z14, Z18
+	VPANDD  128(R9), Z14, Z19
+	VPANDD  192(R9), Z14, Z20
+	VPMAXUD Z18, Z17, Z17
+	VPMAXUD Z20, Z19, Z19
+	VPMAXUD Z19, Z17, Z17
+	VPMAXUD Z17, Z16, Z16
+	ADDQ    $0x00000100, R9
+	SUBQ    $0x40, DI
+	CMPQ    DI, $0x40
+	JAE     loop110
+
+done111:
+	VSHUFI32X4 $0x88, Z13, Z9, Z17
+	VSHUFI32X4 $0xdd, Z13, Z9, Z9
+	VPMAXUD    Z9, Z17, Z17
+	VSHUFI32X4 $0x88, Z16, Z15, Z9
+	VSHUFI32X4 $0xdd, Z16, Z15, Z13
+	VPMAXUD    Z13, Z9, Z9
+	VSHUFI32X4 $0x88, Z9, Z17, Z13
+	VSHUFI32X4 $0xdd, Z9, Z17, Z9
+	VPMAXUD    Z9, Z13, Z13
+	VPSHUFD    $0x4e, Z13, Z9
+	VPMAXUD    Z9, Z13, Z13
+	VPSHUFD    $0xb1, Z13, Z9
+	VPMAXUD    Z9, Z13, Z13
+	VMOVDQU32  transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z9
+	VPERMD     Z13, Z9, Z13
+	VMOVAPS    X13, X9
+
+last103:
+	VBROADCASTSS divisor+80(FP), X13
+	VDIVPS       X13, X12, X12
+	VPSUBD.BCST  word_d800000<>+0(SB), X12, X13
+	VPCMPUD.BCST $0x05, word_72000000<>+0(SB), X13, K4
+	KMOVW        K4, DI
+	TESTL        DI, DI
+	JZ           ordinary93
+	SUBQ         R8, SI
+	MOVQ         SI, 8(SP)
+	MOVQ         R8, SI
+	JMP          few92
+
+ordinary93:
+	VMOVUPS      X12, (CX)
+	VBROADCASTSS word_4c0fc000<>+0(SB), Z13
+	VDIVPS       X12, X13, X13
+	VMOVUPS      X13, 16(SP)
+	XORL         DI, DI
+
+block112:
+	MOVQ         block+72(FP), R10
+	VBROADCASTSS (CX), Z12
+	VBROADCASTSS 16(SP)(DI*4), Z13
+	CMPQ         R10, $0x40
+	JB           done114
+
+loop113:
+	PREFETCHT0  16384(DX)
+	VMOVUPS     (DX), Z15
+	PREFETCHT0  16448(DX)
+	VMOVUPS     64(DX), Z16
+	PREFETCHT0  16512(DX)
+	VMOVUPS     128(DX), Z17
+	PREFETCHT0  16576(DX)
+	VMOVUPS     192(DX), Z18
+	VMULPS      Z13, Z15, Z19
+	VMAXPS      Z0, Z19, Z19
+	VCVTDQ2PS   Z19, Z20
+	VFMADD213PS Z2, Z1, Z20
+	VPERMPS     Z4, Z20, Z21
+	VPERMPS     Z5, Z20, Z22
+	VPERMPS     Z6, Z20, Z20
+	VFMADD231PS Z21, Z19, Z22
+	VFMADD231PS Z3, Z22, Z20
+	VMINPS      Z20, Z22, Z22
+	VPADDD      Z22, Z22, Z22
+	VMULPS      Z13, Z16, Z19
+	VMAXPS      Z0, Z19, Z19
+	VCVTDQ2PS   Z19, Z20
+	VFMADD213PS Z2, Z1, Z20
+	VPERMPS     Z4, Z20, Z21
+	VPERMPS     Z5, Z20, Z23
+	VPERMPS     Z6, Z20, Z20
+	VFMADD231PS Z21, Z19, Z23
+	VFMADD231PS Z3, Z23, Z20
+	VMINPS      Z20, Z23, Z23
+	VPADDD      Z23, Z23, Z23
+	VMULPS      Z13, Z17, Z19
+	VMAXPS      Z0, Z19, Z19
+	VCVTDQ2PS   Z19, Z20
+	VFMADD213PS Z2, Z1, Z20
+	VPERMPS     Z4, Z20, Z21
+	VPERMPS     Z5, Z20, Z24
+	VPERMPS     Z6, Z20, Z20
+	VFMADD231PS Z21, Z19, Z24
+	VFMADD231PS Z3, Z24, Z20
+	VMINPS      Z20, Z24, Z24
+	VPADDD      Z24, Z24, Z24
+	VMULPS      Z13, Z18, Z19
+	VMAXPS      Z0, Z19, Z19
+	VCVTDQ2PS   Z19, Z20
+	VFMADD213PS Z2, Z1, Z20
+	VPERMPS     Z4, Z20, Z21
+	VPERMPS     Z5, Z20, Z25
+	VPERMPS     Z6, Z20, Z20
+	VFMADD231PS Z21, Z19, Z25
+	VFMADD231PS Z3, Z25, Z20
+	VMINPS      Z20, Z25, Z25
+	VPADDD      Z25, Z25, Z25
+	VPMINUW     Z23, Z22, Z19
+	VPMINUW     Z25, Z24, Z20
+	VPMINUW     Z20, Z19, Z19
+	VPCMPUW     $0x01, Z7, Z19, K1, K4
+	KORTESTD    K4, K4
+	JNZ         compare115
+
+compared116:
+	VPSRLD    $0x10, Z22, Z22
+	VPSRLD    $0x10, Z24, Z24
+	VMOVDQU16 Z23, K2, Z22
+	VMOVDQU16 Z25, K2, Z24
+	VPSLLW    $0x08, Z24, Z24
+	VMOVDQU8  Z24, K3, Z22
+	VPSHUFB   Z8, Z22, Z22
+	VPERMD    Z22, Z11, Z22
+	CMPB      (SP), $0x00
+	JNE       past117
+	VMOVDQU64 Z22, (AX)
+
+stored118:
+	ADDQ $0x00000100, DX
+	ADDQ $0x00000040, AX
+	SUBQ $0x40, R10
+	CMPQ R10, $0x40
+	JAE  loop113
+
+done114:
+	ADDQ    $0x00000004, CX
+	INCQ    DI
+	CMPQ    DI, $0x04
+	JB      block112
+	SUBQ    R8, SI
+	VMOVAPS X9, X12
+	CMPQ    SI, R8
+	JAE     again102
+
+few92:
 	TESTQ        SI, SI
-	JZ           finished60
+	JZ           finished120
 	MOVQ         DX, R8
 	MOVQ         block+72(FP), DI
 	CMPQ         DI, SI
@@ -1006,75 +1742,70 @@ cached58:
 	MOVQ         DI, R9
 	MOVQ         R8, R10
 	LEAQ         (R8)(DI*4), R8
-	VPBROADCASTD word_7fffffff<>+0(SB), Z11
-	VPXORD       Z12, Z12, Z12
+	VPBROADCASTD word_7fffffff<>+0(SB), Z12
 	VPXORD       Z13, Z13, Z13
 	VPXORD       Z14, Z14, Z14
 	VPXORD       Z15, Z15, Z15
+	VPXORD       Z16, Z16, Z16
+	VBROADCASTSS least+84(FP), Z13
 	CMPQ         R9, $0x40
-	JB           done62
+	JB           done122
 
-loop61:
-	PREFETCHT0 16384(R10)
-	VPANDD     (R10), Z11, Z16
-	VPMAXUD    Z16, Z12, Z12
-	PREFETCHT0 16448(R10)
-	VPANDD     64(R10), Z11, Z16
-	VPMAXUD    Z16, Z13, Z13
-	PREFETCHT0 16512(R10)
-	VPANDD     128(R10), Z11, Z16
-	VPMAXUD    Z16, Z14, Z14
-	PREFETCHT0 16576(R10)
-	VPANDD     192(R10), Z11, Z16
-	VPMAXUD    Z16, Z15, Z15
-	ADDQ       $0x00000100, R10
-	SUBQ       $0x40, R9
-	CMPQ       R9, $0x40
-	JAE        loop61
+loop121:
+	VPANDD  (R10), Z12, Z17
+	VPMAXUD Z17, Z13, Z13
+	VPANDD  64(R10), Z12, Z17
+	VPMAXUD Z17, Z14, Z14
+	VPANDD  128(R10), Z12, Z17
+	VPMAXUD Z17, Z15, Z15
+	VPANDD  192(R10), Z12, Z17
+	VPMAXUD Z17, Z16, Z16
+	ADDQ    $0x00000100, R10
+	SUBQ    $0x40, R9
+	CMPQ    R9, $0x40
+	JAE     loop121
 
-done62:
+done122:
 	CMPQ R9, $0x10
-	JB   done64
+	JB   done124
 
-loop63:
-	PREFETCHT0 16384(R10)
-	VPANDD     (R10), Z11, Z16
-	VPMAXUD    Z16, Z12, Z12
-	ADDQ       $0x00000040, R10
-	SUBQ       $0x10, R9
-	CMPQ       R9, $0x10
-	JAE        loop63
+loop123:
+	VPANDD  (R10), Z12, Z17
+	VPMAXUD Z17, Z13, Z13
+	ADDQ    $0x00000040, R10
+	SUBQ    $0x10, R9
+	CMPQ    R9, $0x10
+	JAE     loop123
 
-done64:
-	TESTQ      R9, R9
-	JZ         done65
-	MOVQ       $-1, R11
-	BZHIQ      R9, R11, R11
-	KMOVW      R11, K4
-	PREFETCHT0 16384(R10)
-	VPANDD.Z   (R10), Z11, K4, Z11
-	VPMAXUD    Z11, Z12, Z12
+done124:
+	TESTQ    R9, R9
+	JZ       done125
+	MOVQ     $-1, R11
+	BZHIQ    R9, R11, R11
+	KMOVW    R11, K4
+	VPANDD.Z (R10), Z12, K4, Z12
+	VPMAXUD  Z12, Z13, Z13
 
-done65:
-	VPMAXUD       Z13, Z12, Z12
-	VPMAXUD       Z15, Z14, Z14
-	VPMAXUD       Z14, Z12, Z12
-	VEXTRACTI64X4 $0x01, Z12, Y11
-	VPMAXUD       Z11, Z12, Z12
-	VSHUFI64X2    $0x02, Z12, Z12, Z11
-	VPMAXUD       Z11, Z12, Z12
-	VPSHUFD       $0x4e, Z12, Z11
-	VPMAXUD       Z11, Z12, Z12
-	VSHUFI64X2    $0x01, Z12, Z12, Z11
-	VPMAXUD       Z11, Z12, Z12
-	VPSHUFD       $0xb1, Z12, Z11
-	VPMAXUD       Z11, Z12, Z12
-	VMOVAPS       X12, X11
+done125:
+	VPMAXUD       Z14, Z13, Z13
+	VPMAXUD       Z16, Z15, Z15
+	VPMAXUD       Z15, Z13, Z13
+	VEXTRACTI64X4 $0x01, Z13, Y12
+	VPMAXUD       Z12, Z13, Z13
+	VSHUFI64X2    $0x02, Z13, Z13, Z12
+	VPMAXUD       Z12, Z13, Z13
+	VPSHUFD       $0x4e, Z13, Z12
+	VPMAXUD       Z12, Z13, Z13
+	VSHUFI64X2    $0x01, Z13, Z13, Z12
+	VPMAXUD       Z12, Z13, Z13
+	VPSHUFD       $0xb1, Z13, Z12
+	VPMAXUD       Z12, Z13, Z13
+	VMOVAPS       X13, X12
 
-block59:
+block119:
 	XORL         R9, R9
 	TESTQ        SI, SI
-	JZ           last66
+	JZ           last126
 	MOVQ         block+72(FP), R9
 	CMPQ         R9, SI
 	CMOVQGT      SI, R9
@@ -1082,339 +1813,460 @@ block59:
 	MOVQ         R9, R10
 	MOVQ         R8, R11
 	LEAQ         (R8)(R9*4), R8
-	VPBROADCASTD word_7fffffff<>+0(SB), Z9
-	VPXORD       Z12, Z12, Z12
+	VPBROADCASTD word_7fffffff<>+0(SB), Z10
 	VPXORD       Z13, Z13, Z13
 	VPXORD       Z14, Z14, Z14
 	VPXORD       Z15, Z15, Z15
+	VPXORD       Z16, Z16, Z16
+	VBROADCASTSS least+84(FP), Z13
 	CMPQ         R10, $0x40
-	JB           done68
+	JB           done128
 
-loop67:
-	PREFETCHT0 16384(R11)
-	VPANDD     (R11), Z9, Z16
-	VPMAXUD    Z16, Z12, Z12
-	PREFETCHT0 16448(R11)
-	VPANDD     64(R11), Z9, Z16
-	VPMAXUD    Z16, Z13, Z13
-	PREFETCHT0 16512(R11)
-	VPANDD     128(R11), Z9, Z16
-	VPMAXUD    Z16, Z14, Z14
-	PREFETCHT0 16576(R11)
-	VPANDD     192(R11), Z9, Z16
-	VPMAXUD    Z16, Z15, Z15
-	ADDQ       $0x00000100, R11
-	SUBQ       $0x40, R10
-	CMPQ       R10, $0x40
-	JAE        loop67
+loop127:
+	VPANDD  (R11), Z10, Z17
+	VPMAXUD Z17, Z13, Z13
+	VPANDD  64(R11), Z10, Z17
+	VPMAXUD Z17, Z14, Z14
+	VPANDD  128(R11), Z10, Z17
+	VPMAXUD Z17, Z15, Z15
+	VPANDD  192(R11), Z10, Z17
+	VPMAXUD Z17, Z16, Z16
+	ADDQ    $0x00000100, R11
+	SUBQ    $0x40, R10
+	CMPQ    R10, $0x40
+	JAE     loop127
 
-done68:
+done128:
 	CMPQ R10, $0x10
-	JB   done70
+	JB   done130
 
-loop69:
-	PREFETCHT0 16384(R11)
-	VPANDD     (R11), Z9, Z16
-	VPMAXUD    Z16, Z12, Z12
-	ADDQ       $0x00000040, R11
-	SUBQ       $0x10, R10
-	CMPQ       R10, $0x10
-	JAE        loop69
+loop129:
+	VPANDD  (R11), Z10, Z17
+	VPMAXUD Z17, Z13, Z13
+	ADDQ    $0x00000040, R11
+	SUBQ    $0x10, R10
+	CMPQ    R10, $0x10
+	JAE     loop129
 
-done70:
-	TESTQ      R10, R10
-	JZ         done71
-	MOVQ       $-1, R12
-	BZHIQ      R10, R12, R12
-	KMOVW      R12, K4
-	PREFETCHT0 16384(R11)
-	VPANDD.Z   (R11), Z9, K4, Z9
-	VPMAXUD    Z9, Z12, Z12
+done130:
+	TESTQ    R10, R10
+	JZ       done131
+	MOVQ     $-1, R12
+	BZHIQ    R10, R12, R12
+	KMOVW    R12, K4
+	VPANDD.Z (R11), Z10, K4, Z10
+	VPMAXUD  Z10, Z13, Z13
 
-done71:
-	VPMAXUD       Z13, Z12, Z12
-	VPMAXUD       Z15, Z14, Z14
-	VPMAXUD       Z14, Z12, Z12
-	VEXTRACTI64X4 $0x01, Z12, Y9
-	VPMAXUD       Z9, Z12, Z12
-	VSHUFI64X2    $0x02, Z12, Z12, Z9
-	VPMAXUD       Z9, Z12, Z12
-	VPSHUFD       $0x4e, Z12, Z9
-	VPMAXUD       Z9, Z12, Z12
-	VSHUFI64X2    $0x01, Z12, Z12, Z9
-	VPMAXUD       Z9, Z12, Z12
-	VPSHUFD       $0xb1, Z12, Z9
-	VPMAXUD       Z9, Z12, Z12
-	VMOVAPS       X12, X9
+done131:
+	VPMAXUD       Z14, Z13, Z13
+	VPMAXUD       Z16, Z15, Z15
+	VPMAXUD       Z15, Z13, Z13
+	VEXTRACTI64X4 $0x01, Z13, Y10
+	VPMAXUD       Z10, Z13, Z13
+	VSHUFI64X2    $0x02, Z13, Z13, Z10
+	VPMAXUD       Z10, Z13, Z13
+	VPSHUFD       $0x4e, Z13, Z10
+	VPMAXUD       Z10, Z13, Z13
+	VSHUFI64X2    $0x01, Z13, Z13, Z10
+	VPMAXUD       Z10, Z13, Z13
+	VPSHUFD       $0xb1, Z13, Z10
+	VPMAXUD       Z10, Z13, Z13
+	VMOVAPS       X13, X10
 
-last66:
-	VMOVD X11, R10
+last126:
+	VMOVD X12, R10
 	CMPL  R10, $0x7f800000
-	JB    finite72
+	JB    finite132
 	INCQ  ret+104(FP)
 	MOVL  $0x7fc00000, R10
 
-zero73:
+zero133:
 	MOVL         R10, (CX)
 	MOVL         $0x00000000, R10
 	LEAQ         (DX)(DI*4), DX
-	VPBROADCASTB R10, Z11
+	VPBROADCASTB R10, Z12
 	CMPQ         DI, $0x40
-	JB           done77
+	JB           done137
 
-loop76:
-	VMOVDQU64 Z11, (AX)
+loop136:
+	VMOVDQU64 Z12, (AX)
 	ADDQ      $0x00000040, AX
 	SUBQ      $0x40, DI
 	CMPQ      DI, $0x40
-	JAE       loop76
+	JAE       loop136
 
-done77:
+done137:
 	MOVQ     $-1, R10
 	BZHIQ    DI, R10, R10
 	KMOVQ    R10, K4
-	VMOVDQU8 Z11, K4, (AX)
+	VMOVDQU8 Z12, K4, (AX)
 	ADDQ     DI, AX
-	JMP      done75
+	JMP      done135
 
-finite72:
-	VDIVSS  divisor+80(FP), X11, X12
-	VMOVD   X12, R10
+finite132:
+	VDIVSS  divisor+80(FP), X12, X13
+	VMOVD   X13, R10
 	TESTL   R10, R10
-	JZ      zero73
+	JZ      zero133
 	CMPL    R10, $0x7f800000
-	JB      divided74
-	VMOVAPS X11, X12
+	JB      divided134
+	VMOVAPS X12, X13
 
-divided74:
-	VMOVSS       X12, (CX)
-	VBROADCASTSS X12, Z11
-	VMOVD        X11, R10
+divided134:
+	VMOVSS       X13, (CX)
+	VBROADCASTSS X13, Z12
+	VMOVD        X12, R10
 	CMPL         R10, $0x0d800000
-	JB           small78
-	VBROADCASTSS word_4c0fc000<>+0(SB), Z12
-	VDIVSS       X11, X12, X12
-	VBROADCASTSS X12, Z12
+	JB           small138
+	VMOVSS       word_4c0fc000<>+0(SB), X13
+	VDIVSS       X12, X13, X13
+	VBROADCASTSS X13, Z13
 	CMPQ         DI, $0x40
-	JB           done81
+	JB           done141
 
-loop80:
-	VMOVUPS     (DX), Z13
-	VMOVUPS     64(DX), Z14
-	VMOVUPS     128(DX), Z15
-	VMOVUPS     192(DX), Z16
-	VMULPS      Z12, Z13, Z17
-	VMAXPS      Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z20
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z20
-	VFMADD231PS Z3, Z20, Z18
-	VMINPS      Z18, Z20, Z20
-	VPADDD      Z20, Z20, Z20
-	VMULPS      Z12, Z14, Z17
-	VMAXPS      Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z21
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z21
-	VFMADD231PS Z3, Z21, Z18
-	VMINPS      Z18, Z21, Z21
+loop140:
+	PREFETCHT0  16384(DX)
+	VMOVUPS     (DX), Z14
+	PREFETCHT0  16448(DX)
+	VMOVUPS     64(DX), Z15
+	PREFETCHT0  16512(DX)
+	VMOVUPS     128(DX), Z16
+	PREFETCHT0  16576(DX)
+	VMOVUPS     192(DX), Z17
+	VMULPS      Z13, Z14, Z18
+	VMAXPS      Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z21
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z21
+	VFMADD231PS Z3, Z21, Z19
+	VMINPS      Z19, Z21, Z21
 	VPADDD      Z21, Z21, Z21
-	VMULPS      Z12, Z15, Z17
-	VMAXPS      Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z22
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z22
-	VFMADD231PS Z3, Z22, Z18
-	VMINPS      Z18, Z22, Z22
+	VMULPS      Z13, Z15, Z18
+	VMAXPS      Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z22
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z22
+	VFMADD231PS Z3, Z22, Z19
+	VMINPS      Z19, Z22, Z22
 	VPADDD      Z22, Z22, Z22
-	VMULPS      Z12, Z16, Z17
-	VMAXPS      Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z23
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z23
-	VFMADD231PS Z3, Z23, Z18
-	VMINPS      Z18, Z23, Z23
+	VMULPS      Z13, Z16, Z18
+	VMAXPS      Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z23
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z23
+	VFMADD231PS Z3, Z23, Z19
+	VMINPS      Z19, Z23, Z23
 	VPADDD      Z23, Z23, Z23
-	VPMINUW     Z21, Z20, Z17
-	VPMINUW     Z23, Z22, Z18
-	VPMINUW     Z18, Z17, Z17
-	VPCMPUW     $0x01, Z7, Z17, K1, K4
+	VMULPS      Z13, Z17, Z18
+	VMAXPS      Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z24
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z24
+	VFMADD231PS Z3, Z24, Z19
+	VMINPS      Z19, Z24, Z24
+	VPADDD      Z24, Z24, Z24
+	VPMINUW     Z22, Z21, Z18
+	VPMINUW     Z24, Z23, Z19
+	VPMINUW     Z19, Z18, Z18
+	VPCMPUW     $0x01, Z7, Z18, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare82
+	JNZ         compare142
 
-compared83:
-	VPSRLD    $0x10, Z20, Z20
-	VPSRLD    $0x10, Z22, Z22
-	VMOVDQU16 Z21, K2, Z20
-	VMOVDQU16 Z23, K2, Z22
-	VPSLLW    $0x08, Z22, Z22
-	VMOVDQU8  Z22, K3, Z20
-	VPSHUFB   Z8, Z20, Z20
-	VPERMD    Z20, Z10, Z20
+compared143:
+	VPSRLD    $0x10, Z21, Z21
+	VPSRLD    $0x10, Z23, Z23
+	VMOVDQU16 Z22, K2, Z21
+	VMOVDQU16 Z24, K2, Z23
+	VPSLLW    $0x08, Z23, Z23
+	VMOVDQU8  Z23, K3, Z21
+	VPSHUFB   Z8, Z21, Z21
+	VPERMD    Z21, Z11, Z21
 	CMPB      (SP), $0x00
-	JNE       past84
-	VMOVDQU64 Z20, (AX)
+	JNE       past144
+	VMOVDQU64 Z21, (AX)
 
-stored85:
+stored145:
 	ADDQ $0x00000100, DX
 	ADDQ $0x00000040, AX
 	SUBQ $0x40, DI
 	CMPQ DI, $0x40
-	JAE  loop80
+	JAE  loop140
 
-done81:
+done141:
 	TESTQ       DI, DI
-	JZ          none86
+	JZ          none146
 	MOVQ        $-1, R10
 	BZHIQ       DI, R10, R10
 	KMOVW       R10, K4
 	SHRQ        $0x10, R10
-	VMOVUPS.Z   (DX), K4, Z13
+	VMOVUPS.Z   (DX), K4, Z14
 	KMOVW       R10, K4
 	SHRQ        $0x10, R10
-	VMOVUPS.Z   64(DX), K4, Z14
+	VMOVUPS.Z   64(DX), K4, Z15
 	KMOVW       R10, K4
 	SHRQ        $0x10, R10
-	VMOVUPS.Z   128(DX), K4, Z15
+	VMOVUPS.Z   128(DX), K4, Z16
 	KMOVW       R10, K4
 	SHRQ        $0x10, R10
-	VMOVUPS.Z   192(DX), K4, Z16
-	VMULPS      Z12, Z13, Z17
-	VMAXPS      Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
+	VMOVUPS.Z   192(DX), K4, Z17
+	VMULPS      Z13, Z14, Z18
+	VMAXPS      Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z21
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z21
+	VFMADD231PS Z3, Z21, Z19
+	VMINPS      Z19, Z21, Z21
+	VPADDD      Z21, Z21, Z21
+	VMULPS      Z13, Z15, Z18
+	VMAXPS      Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z22
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z22
+	VFMADD231PS Z3, Z22, Z19
+	VMINPS      Z19, Z22, Z22
+	VPADDD      Z22, Z22, Z22
+	VMULPS      Z13, Z16, Z18
+	VMAXPS      Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z23
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z23
+	VFMADD231PS Z3, Z23, Z19
+	VMINPS      Z19, Z23, Z23
+	VPADDD      Z23, Z23, Z23
+	VMULPS      Z13, Z17, Z13
+	VMAXPS      Z0, Z13, Z13
+	VCVTDQ2PS   Z13, Z18
 	VFMADD213PS Z2, Z1, Z18
 	VPERMPS     Z4, Z18, Z19
 	VPERMPS     Z5, Z18, Z20
 	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z20
+	VFMADD231PS Z19, Z13, Z20
 	VFMADD231PS Z3, Z20, Z18
 	VMINPS      Z18, Z20, Z20
 	VPADDD      Z20, Z20, Z20
-	VMULPS      Z12, Z14, Z17
-	VMAXPS      Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z21
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z21
-	VFMADD231PS Z3, Z21, Z18
-	VMINPS      Z18, Z21, Z21
-	VPADDD      Z21, Z21, Z21
-	VMULPS      Z12, Z15, Z17
-	VMAXPS      Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z22
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z22
-	VFMADD231PS Z3, Z22, Z18
-	VMINPS      Z18, Z22, Z22
-	VPADDD      Z22, Z22, Z22
-	VMULPS      Z12, Z16, Z12
-	VMAXPS      Z0, Z12, Z12
-	VCVTDQ2PS   Z12, Z17
-	VFMADD213PS Z2, Z1, Z17
-	VPERMPS     Z4, Z17, Z18
-	VPERMPS     Z5, Z17, Z19
-	VPERMPS     Z6, Z17, Z17
-	VFMADD231PS Z18, Z12, Z19
-	VFMADD231PS Z3, Z19, Z17
-	VMINPS      Z17, Z19, Z19
-	VPADDD      Z19, Z19, Z19
-	VPMINUW     Z21, Z20, Z12
-	VPMINUW     Z19, Z22, Z17
-	VPMINUW     Z17, Z12, Z12
-	VPCMPUW     $0x01, Z7, Z12, K1, K4
+	VPMINUW     Z22, Z21, Z13
+	VPMINUW     Z20, Z23, Z18
+	VPMINUW     Z18, Z13, Z13
+	VPCMPUW     $0x01, Z7, Z13, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare87
+	JNZ         compare147
 
-compared88:
-	VPSRLD    $0x10, Z20, Z20
-	VPSRLD    $0x10, Z22, Z22
-	VMOVDQU16 Z21, K2, Z20
-	VMOVDQU16 Z19, K2, Z22
-	VPSLLW    $0x08, Z22, Z22
-	VMOVDQU8  Z22, K3, Z20
-	VPSHUFB   Z8, Z20, Z20
-	VPERMD    Z20, Z10, Z20
+compared148:
+	VPSRLD    $0x10, Z21, Z21
+	VPSRLD    $0x10, Z23, Z23
+	VMOVDQU16 Z22, K2, Z21
+	VMOVDQU16 Z20, K2, Z23
+	VPSLLW    $0x08, Z23, Z23
+	VMOVDQU8  Z23, K3, Z21
+	VPSHUFB   Z8, Z21, Z21
+	VPERMD    Z21, Z11, Z21
 	MOVQ      $-1, R10
 	BZHIQ     DI, R10, R10
 	KMOVQ     R10, K4
-	VMOVDQU8  Z20, K4, (AX)
-	LEAQ      (DX)(DI*4), DX
+	VMOVDQU8  Z21, K4, (AX)
 	ADDQ      DI, AX
+	LEAQ      (DX)(DI*4), DX
 	XORQ      DI, DI
 
-none86:
-done79:
-done75:
+none146:
+done139:
+done135:
 	ADDQ    $0x00000004, CX
-	VMOVAPS X9, X11
+	VMOVAPS X10, X12
 	MOVQ    R9, DI
 	TESTQ   DI, DI
-	JNZ     block59
+	JNZ     block119
 
-finished60:
-	CMPQ (SP), $0x00
-	JEQ  unfenced89
+finished120:
+	MOVQ  8(SP), SI
+	TESTQ SI, SI
+	JNZ   fewAtATime91
+	CMPQ  (SP), $0x00
+	JEQ   unfenced149
 	SFENCE
 
-unfenced89:
+unfenced149:
 	VZEROUPPER
 	RET
 
-compare82:
-	VPSLLD       $0x10, Z20, Z17
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z17, K4
+compare115:
+	VPSLLD       $0x10, Z22, Z19
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z19, K4
 	KORTESTW     K4, K4
-	JZ           none90
+	JZ           none150
 	KMOVW        K4, K5
-	VPSRLD       $0x10, Z20, Z17
-	VDIVPS       Z11, Z13, Z13
-	VPXORD       Z18, Z18, Z18
-	VGATHERDPS   -153604(BX)(Z17*4), K5, Z18
-	VPADDD       Z18, Z18, Z18
-	VPROLD       $0x01, Z13, Z13
-	VPCMPUD      $0x05, Z13, Z18, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z20, K4, Z20
+	VPSRLD       $0x10, Z22, Z19
+	VDIVPS       Z12, Z15, Z15
+	VPXORD       Z20, Z20, Z20
+	VGATHERDPS   -153604(BX)(Z19*4), K5, Z20
+	VPADDD       Z20, Z20, Z20
+	VPROLD       $0x01, Z15, Z15
+	VPCMPUD      $0x05, Z15, Z20, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none90:
+none150:
+	VPSLLD       $0x10, Z23, Z15
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z15, K4
+	KORTESTW     K4, K4
+	JZ           none151
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z23, Z15
+	VDIVPS       Z12, Z16, Z16
+	VPXORD       Z19, Z19, Z19
+	VGATHERDPS   -153604(BX)(Z15*4), K5, Z19
+	VPADDD       Z19, Z19, Z19
+	VPROLD       $0x01, Z16, Z16
+	VPCMPUD      $0x05, Z16, Z19, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z23, K4, Z23
+
+none151:
+	VPSLLD       $0x10, Z24, Z15
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z15, K4
+	KORTESTW     K4, K4
+	JZ           none152
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z24, Z15
+	VDIVPS       Z12, Z17, Z16
+	VPXORD       Z17, Z17, Z17
+	VGATHERDPS   -153604(BX)(Z15*4), K5, Z17
+	VPADDD       Z17, Z17, Z17
+	VPROLD       $0x01, Z16, Z16
+	VPCMPUD      $0x05, Z16, Z17, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z24, K4, Z24
+
+none152:
+	VPSLLD       $0x10, Z25, Z15
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z15, K4
+	KORTESTW     K4, K4
+	JZ           none153
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z25, Z15
+	VDIVPS       Z12, Z18, Z16
+	VPXORD       Z17, Z17, Z17
+	VGATHERDPS   -153604(BX)(Z15*4), K5, Z17
+	VPADDD       Z17, Z17, Z17
+	VPROLD       $0x01, Z16, Z16
+	VPCMPUD      $0x05, Z16, Z17, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z25, K4, Z25
+
+none153:
+	JMP compared116
+
+past117:
+	VMOVNTDQ Z22, (AX)
+	JMP      stored118
+
+compare142:
+	VPSLLD       $0x10, Z21, Z18
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z18, K4
+	KORTESTW     K4, K4
+	JZ           none154
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z21, Z18
+	VDIVPS       Z12, Z14, Z14
+	VPXORD       Z19, Z19, Z19
+	VGATHERDPS   -153604(BX)(Z18*4), K5, Z19
+	VPADDD       Z19, Z19, Z19
+	VPROLD       $0x01, Z14, Z14
+	VPCMPUD      $0x05, Z14, Z19, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
+
+none154:
+	VPSLLD       $0x10, Z22, Z14
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z14, K4
+	KORTESTW     K4, K4
+	JZ           none155
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z22, Z14
+	VDIVPS       Z12, Z15, Z15
+	VPXORD       Z18, Z18, Z18
+	VGATHERDPS   -153604(BX)(Z14*4), K5, Z18
+	VPADDD       Z18, Z18, Z18
+	VPROLD       $0x01, Z15, Z15
+	VPCMPUD      $0x05, Z15, Z18, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
+
+none155:
+	VPSLLD       $0x10, Z23, Z14
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z14, K4
+	KORTESTW     K4, K4
+	JZ           none156
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z23, Z14
+	VDIVPS       Z12, Z16, Z15
+	VPXORD       Z16, Z16, Z16
+	VGATHERDPS   -153604(BX)(Z14*4), K5, Z16
+	VPADDD       Z16, Z16, Z16
+	VPROLD       $0x01, Z15, Z15
+	VPCMPUD      $0x05, Z15, Z16, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z23, K4, Z23
+
+none156:
+	VPSLLD       $0x10, Z24, Z14
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z14, K4
+	KORTESTW     K4, K4
+	JZ           none157
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z24, Z14
+	VDIVPS       Z12, Z17, Z15
+	VPXORD       Z16, Z16, Z16
+	VGATHERDPS   -153604(BX)(Z14*4), K5, Z16
+	VPADDD       Z16, Z16, Z16
+	VPROLD       $0x01, Z15, Z15
+	VPCMPUD      $0x05, Z15, Z16, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z24, K4, Z24
+
+none157:
+	JMP compared143
+
+past144:
+	VMOVNTDQ Z21, (AX)
+	JMP      stored145
+
+compare147:
 	VPSLLD       $0x10, Z21, Z13
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z13, K4
 	KORTESTW     K4, K4
-	JZ           none91
+	JZ           none158
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z21, Z13
-	VDIVPS       Z11, Z14, Z14
-	VPXORD       Z17, Z17, Z17
-	VGATHERDPS   -153604(BX)(Z13*4), K5, Z17
-	VPADDD       Z17, Z17, Z17
+	VDIVPS       Z12, Z14, Z14
+	VPXORD       Z18, Z18, Z18
+	VGATHERDPS   -153604(BX)(Z13*4), K5, Z18
+	VPADDD       Z18, Z18, Z18
 	VPROLD       $0x01, Z14, Z14
-	VPCMPUD      $0x05, Z14, Z17, K4, K4
+	VPCMPUD      $0x05, Z14, Z18, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none91:
+none158:
 	VPSLLD       $0x10, Z22, Z13
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z13, K4
 	KORTESTW     K4, K4
-	JZ           none92
+	JZ           none159
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z13
-	VDIVPS       Z11, Z15, Z14
+	VDIVPS       Z12, Z15, Z14
 	VPXORD       Z15, Z15, Z15
 	VGATHERDPS   -153604(BX)(Z13*4), K5, Z15
 	VPADDD       Z15, Z15, Z15
@@ -1422,14 +2274,14 @@ none91:
 	VPCMPUD      $0x05, Z14, Z15, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none92:
+none159:
 	VPSLLD       $0x10, Z23, Z13
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z13, K4
 	KORTESTW     K4, K4
-	JZ           none93
+	JZ           none160
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z23, Z13
-	VDIVPS       Z11, Z16, Z14
+	VDIVPS       Z12, Z16, Z14
 	VPXORD       Z15, Z15, Z15
 	VGATHERDPS   -153604(BX)(Z13*4), K5, Z15
 	VPADDD       Z15, Z15, Z15
@@ -1437,294 +2289,298 @@ none92:
 	VPCMPUD      $0x05, Z14, Z15, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z23, K4, Z23
 
-none93:
-	JMP compared83
-
-past84:
-	VMOVNTDQ Z20, (AX)
-	JMP      stored85
-
-compare87:
-	VPSLLD       $0x10, Z20, Z12
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
+none160:
+	VPSLLD       $0x10, Z20, Z13
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z13, K4
 	KORTESTW     K4, K4
-	JZ           none94
+	JZ           none161
 	KMOVW        K4, K5
-	VPSRLD       $0x10, Z20, Z12
-	VDIVPS       Z11, Z13, Z13
-	VPXORD       Z17, Z17, Z17
-	VGATHERDPS   -153604(BX)(Z12*4), K5, Z17
-	VPADDD       Z17, Z17, Z17
-	VPROLD       $0x01, Z13, Z13
-	VPCMPUD      $0x05, Z13, Z17, K4, K4
+	VPSRLD       $0x10, Z20, Z13
+	VDIVPS       Z12, Z17, Z12
+	VPXORD       Z14, Z14, Z14
+	VGATHERDPS   -153604(BX)(Z13*4), K5, Z14
+	VPADDD       Z14, Z14, Z14
+	VPROLD       $0x01, Z12, Z12
+	VPCMPUD      $0x05, Z12, Z14, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z20, K4, Z20
 
-none94:
-	VPSLLD       $0x10, Z21, Z12
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
-	KORTESTW     K4, K4
-	JZ           none95
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z21, Z12
-	VDIVPS       Z11, Z14, Z13
-	VPXORD       Z14, Z14, Z14
-	VGATHERDPS   -153604(BX)(Z12*4), K5, Z14
-	VPADDD       Z14, Z14, Z14
-	VPROLD       $0x01, Z13, Z13
-	VPCMPUD      $0x05, Z13, Z14, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
+none161:
+	JMP compared148
 
-none95:
-	VPSLLD       $0x10, Z22, Z12
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
-	KORTESTW     K4, K4
-	JZ           none96
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z22, Z12
-	VDIVPS       Z11, Z15, Z13
-	VPXORD       Z14, Z14, Z14
-	VGATHERDPS   -153604(BX)(Z12*4), K5, Z14
-	VPADDD       Z14, Z14, Z14
-	VPROLD       $0x01, Z13, Z13
-	VPCMPUD      $0x05, Z13, Z14, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
-
-none96:
-	VPSLLD       $0x10, Z19, Z12
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
-	KORTESTW     K4, K4
-	JZ           none97
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z19, Z12
-	VDIVPS       Z11, Z16, Z11
-	VPXORD       Z13, Z13, Z13
-	VGATHERDPS   -153604(BX)(Z12*4), K5, Z13
-	VPADDD       Z13, Z13, Z13
-	VPROLD       $0x01, Z11, Z11
-	VPCMPUD      $0x05, Z11, Z13, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z19, K4, Z19
-
-none97:
-	JMP compared88
-
-small78:
-	VMULPS.BCST  word_71800000<>+0(SB), Z11, Z11
-	VBROADCASTSS word_4c0fc000<>+0(SB), Z12
-	VDIVSS       X11, X12, X12
-	VBROADCASTSS X12, Z12
+small138:
+	VMULPS.BCST  word_71800000<>+0(SB), Z12, Z12
+	VMOVSS       word_4c0fc000<>+0(SB), X13
+	VDIVSS       X12, X13, X13
+	VBROADCASTSS X13, Z13
 	CMPQ         DI, $0x40
-	JB           done99
+	JB           done163
 
-loop98:
-	VMOVUPS     (DX), Z13
-	VMULPS.BCST word_71800000<>+0(SB), Z13, Z13
-	VMOVUPS     64(DX), Z14
+loop162:
+	PREFETCHT0  16384(DX)
+	VMOVUPS     (DX), Z14
 	VMULPS.BCST word_71800000<>+0(SB), Z14, Z14
-	VMOVUPS     128(DX), Z15
+	PREFETCHT0  16448(DX)
+	VMOVUPS     64(DX), Z15
 	VMULPS.BCST word_71800000<>+0(SB), Z15, Z15
-	VMOVUPS     192(DX), Z16
+	PREFETCHT0  16512(DX)
+	VMOVUPS     128(DX), Z16
 	VMULPS.BCST word_71800000<>+0(SB), Z16, Z16
-	VMULPS      Z12, Z13, Z17
-	VMAXPS      Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z20
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z20
-	VFMADD231PS Z3, Z20, Z18
-	VMINPS      Z18, Z20, Z20
-	VPADDD      Z20, Z20, Z20
-	VMULPS      Z12, Z14, Z17
-	VMAXPS      Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z21
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z21
-	VFMADD231PS Z3, Z21, Z18
-	VMINPS      Z18, Z21, Z21
+	PREFETCHT0  16576(DX)
+	VMOVUPS     192(DX), Z17
+	VMULPS.BCST word_71800000<>+0(SB), Z17, Z17
+	VMULPS      Z13, Z14, Z18
+	VMAXPS      Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z21
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z21
+	VFMADD231PS Z3, Z21, Z19
+	VMINPS      Z19, Z21, Z21
 	VPADDD      Z21, Z21, Z21
-	VMULPS      Z12, Z15, Z17
-	VMAXPS      Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z22
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z22
-	VFMADD231PS Z3, Z22, Z18
-	VMINPS      Z18, Z22, Z22
+	VMULPS      Z13, Z15, Z18
+	VMAXPS      Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z22
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z22
+	VFMADD231PS Z3, Z22, Z19
+	VMINPS      Z19, Z22, Z22
 	VPADDD      Z22, Z22, Z22
-	VMULPS      Z12, Z16, Z17
-	VMAXPS      Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z23
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z23
-	VFMADD231PS Z3, Z23, Z18
-	VMINPS      Z18, Z23, Z23
+	VMULPS      Z13, Z16, Z18
+	VMAXPS      Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z23
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z23
+	VFMADD231PS Z3, Z23, Z19
+	VMINPS      Z19, Z23, Z23
 	VPADDD      Z23, Z23, Z23
-	VPMINUW     Z21, Z20, Z17
-	VPMINUW     Z23, Z22, Z18
-	VPMINUW     Z18, Z17, Z17
-	VPCMPUW     $0x01, Z7, Z17, K1, K4
+	VMULPS      Z13, Z17, Z18
+	VMAXPS      Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z24
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z24
+	VFMADD231PS Z3, Z24, Z19
+	VMINPS      Z19, Z24, Z24
+	VPADDD      Z24, Z24, Z24
+	VPMINUW     Z22, Z21, Z18
+	VPMINUW     Z24, Z23, Z19
+	VPMINUW     Z19, Z18, Z18
+	VPCMPUW     $0x01, Z7, Z18, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare100
+	JNZ         compare164
 
-compared101:
-	VPSRLD    $0x10, Z20, Z20
-	VPSRLD    $0x10, Z22, Z22
-	VMOVDQU16 Z21, K2, Z20
-	VMOVDQU16 Z23, K2, Z22
-	VPSLLW    $0x08, Z22, Z22
-	VMOVDQU8  Z22, K3, Z20
-	VPSHUFB   Z8, Z20, Z20
-	VPERMD    Z20, Z10, Z20
+compared165:
+	VPSRLD    $0x10, Z21, Z21
+	VPSRLD    $0x10, Z23, Z23
+	VMOVDQU16 Z22, K2, Z21
+	VMOVDQU16 Z24, K2, Z23
+	VPSLLW    $0x08, Z23, Z23
+	VMOVDQU8  Z23, K3, Z21
+	VPSHUFB   Z8, Z21, Z21
+	VPERMD    Z21, Z11, Z21
 	CMPB      (SP), $0x00
-	JNE       past102
-	VMOVDQU64 Z20, (AX)
+	JNE       past166
+	VMOVDQU64 Z21, (AX)
 
-stored103:
+stored167:
 	ADDQ $0x00000100, DX
 	ADDQ $0x00000040, AX
 	SUBQ $0x40, DI
 	CMPQ DI, $0x40
-	JAE  loop98
+	JAE  loop162
 
-done99:
+done163:
 	TESTQ       DI, DI
-	JZ          none104
+	JZ          none168
 	MOVQ        $-1, R10
 	BZHIQ       DI, R10, R10
 	KMOVW       R10, K4
 	SHRQ        $0x10, R10
-	VMOVUPS.Z   (DX), K4, Z13
-	VMULPS.BCST word_71800000<>+0(SB), Z13, Z13
-	KMOVW       R10, K4
-	SHRQ        $0x10, R10
-	VMOVUPS.Z   64(DX), K4, Z14
+	VMOVUPS.Z   (DX), K4, Z14
 	VMULPS.BCST word_71800000<>+0(SB), Z14, Z14
 	KMOVW       R10, K4
 	SHRQ        $0x10, R10
-	VMOVUPS.Z   128(DX), K4, Z15
+	VMOVUPS.Z   64(DX), K4, Z15
 	VMULPS.BCST word_71800000<>+0(SB), Z15, Z15
 	KMOVW       R10, K4
 	SHRQ        $0x10, R10
-	VMOVUPS.Z   192(DX), K4, Z16
+	VMOVUPS.Z   128(DX), K4, Z16
 	VMULPS.BCST word_71800000<>+0(SB), Z16, Z16
-	VMULPS      Z12, Z13, Z17
-	VMAXPS      Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
+	KMOVW       R10, K4
+	SHRQ        $0x10, R10
+	VMOVUPS.Z   192(DX), K4, Z17
+	VMULPS.BCST word_71800000<>+0(SB), Z17, Z17
+	VMULPS      Z13, Z14, Z18
+	VMAXPS      Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z21
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z21
+	VFMADD231PS Z3, Z21, Z19
+	VMINPS      Z19, Z21, Z21
+	VPADDD      Z21, Z21, Z21
+	VMULPS      Z13, Z15, Z18
+	VMAXPS      Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z22
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z22
+	VFMADD231PS Z3, Z22, Z19
+	VMINPS      Z19, Z22, Z22
+	VPADDD      Z22, Z22, Z22
+	VMULPS      Z13, Z16, Z18
+	VMAXPS      Z0, Z18, Z18
+	VCVTDQ2PS   Z18, Z19
+	VFMADD213PS Z2, Z1, Z19
+	VPERMPS     Z4, Z19, Z20
+	VPERMPS     Z5, Z19, Z23
+	VPERMPS     Z6, Z19, Z19
+	VFMADD231PS Z20, Z18, Z23
+	VFMADD231PS Z3, Z23, Z19
+	VMINPS      Z19, Z23, Z23
+	VPADDD      Z23, Z23, Z23
+	VMULPS      Z13, Z17, Z13
+	VMAXPS      Z0, Z13, Z13
+	VCVTDQ2PS   Z13, Z18
 	VFMADD213PS Z2, Z1, Z18
 	VPERMPS     Z4, Z18, Z19
 	VPERMPS     Z5, Z18, Z20
 	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z20
+	VFMADD231PS Z19, Z13, Z20
 	VFMADD231PS Z3, Z20, Z18
 	VMINPS      Z18, Z20, Z20
 	VPADDD      Z20, Z20, Z20
-	VMULPS      Z12, Z14, Z17
-	VMAXPS      Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z21
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z21
-	VFMADD231PS Z3, Z21, Z18
-	VMINPS      Z18, Z21, Z21
-	VPADDD      Z21, Z21, Z21
-	VMULPS      Z12, Z15, Z17
-	VMAXPS      Z0, Z17, Z17
-	VCVTDQ2PS   Z17, Z18
-	VFMADD213PS Z2, Z1, Z18
-	VPERMPS     Z4, Z18, Z19
-	VPERMPS     Z5, Z18, Z22
-	VPERMPS     Z6, Z18, Z18
-	VFMADD231PS Z19, Z17, Z22
-	VFMADD231PS Z3, Z22, Z18
-	VMINPS      Z18, Z22, Z22
-	VPADDD      Z22, Z22, Z22
-	VMULPS      Z12, Z16, Z12
-	VMAXPS      Z0, Z12, Z12
-	VCVTDQ2PS   Z12, Z17
-	VFMADD213PS Z2, Z1, Z17
-	VPERMPS     Z4, Z17, Z18
-	VPERMPS     Z5, Z17, Z19
-	VPERMPS     Z6, Z17, Z17
-	VFMADD231PS Z18, Z12, Z19
-	VFMADD231PS Z3, Z19, Z17
-	VMINPS      Z17, Z19, Z19
-	VPADDD      Z19, Z19, Z19
-	VPMINUW     Z21, Z20, Z12
-	VPMINUW     Z19, Z22, Z17
-	VPMINUW     Z17, Z12, Z12
-	VPCMPUW     $0x01, Z7, Z12, K1, K4
+	VPMINUW     Z22, Z21, Z13
+	VPMINUW     Z20, Z23, Z18
+	VPMINUW     Z18, Z13, Z13
+	VPCMPUW     $0x01, Z7, Z13, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare105
+	JNZ         compare169
 
-compared106:
-	VPSRLD    $0x10, Z20, Z20
-	VPSRLD    $0x10, Z22, Z22
-	VMOVDQU16 Z21, K2, Z20
-	VMOVDQU16 Z19, K2, Z22
-	VPSLLW    $0x08, Z22, Z22
-	VMOVDQU8  Z22, K3, Z20
-	VPSHUFB   Z8, Z20, Z20
-	VPERMD    Z20, Z10, Z20
+compared170:
+	VPSRLD    $0x10, Z21, Z21
+	VPSRLD    $0x10, Z23, Z23
+	VMOVDQU16 Z22, K2, Z21
+	VMOVDQU16 Z20, K2, Z23
+	VPSLLW    $0x08, Z23, Z23
+	VMOVDQU8  Z23, K3, Z21
+	VPSHUFB   Z8, Z21, Z21
+	VPERMD    Z21, Z11, Z21
 	MOVQ      $-1, R10
 	BZHIQ     DI, R10, R10
 	KMOVQ     R10, K4
-	VMOVDQU8  Z20, K4, (AX)
-	LEAQ      (DX)(DI*4), DX
+	VMOVDQU8  Z21, K4, (AX)
 	ADDQ      DI, AX
+	LEAQ      (DX)(DI*4), DX
 	XORQ      DI, DI
 
-none104:
-	JMP done79
+none168:
+	JMP done139
 
-compare100:
-	VPSLLD       $0x10, Z20, Z17
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z17, K4
+compare164:
+	VPSLLD       $0x10, Z21, Z18
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none107
+	JZ           none171
 	KMOVW        K4, K5
-	VPSRLD       $0x10, Z20, Z17
-	VDIVPS       Z11, Z13, Z13
-	VPXORD       Z18, Z18, Z18
-	VGATHERDPS   -153604(BX)(Z17*4), K5, Z18
-	VPADDD       Z18, Z18, Z18
-	VPROLD       $0x01, Z13, Z13
-	VPCMPUD      $0x05, Z13, Z18, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z20, K4, Z20
+	VPSRLD       $0x10, Z21, Z18
+	VDIVPS       Z12, Z14, Z14
+	VPXORD       Z19, Z19, Z19
+	VGATHERDPS   -153604(BX)(Z18*4), K5, Z19
+	VPADDD       Z19, Z19, Z19
+	VPROLD       $0x01, Z14, Z14
+	VPCMPUD      $0x05, Z14, Z19, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none107:
+none171:
+	VPSLLD       $0x10, Z22, Z14
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z14, K4
+	KORTESTW     K4, K4
+	JZ           none172
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z22, Z14
+	VDIVPS       Z12, Z15, Z15
+	VPXORD       Z18, Z18, Z18
+	VGATHERDPS   -153604(BX)(Z14*4), K5, Z18
+	VPADDD       Z18, Z18, Z18
+	VPROLD       $0x01, Z15, Z15
+	VPCMPUD      $0x05, Z15, Z18, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
+
+none172:
+	VPSLLD       $0x10, Z23, Z14
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z14, K4
+	KORTESTW     K4, K4
+	JZ           none173
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z23, Z14
+	VDIVPS       Z12, Z16, Z15
+	VPXORD       Z16, Z16, Z16
+	VGATHERDPS   -153604(BX)(Z14*4), K5, Z16
+	VPADDD       Z16, Z16, Z16
+	VPROLD       $0x01, Z15, Z15
+	VPCMPUD      $0x05, Z15, Z16, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z23, K4, Z23
+
+none173:
+	VPSLLD       $0x10, Z24, Z14
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z14, K4
+	KORTESTW     K4, K4
+	JZ           none174
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z24, Z14
+	VDIVPS       Z12, Z17, Z15
+	VPXORD       Z16, Z16, Z16
+	VGATHERDPS   -153604(BX)(Z14*4), K5, Z16
+	VPADDD       Z16, Z16, Z16
+	VPROLD       $0x01, Z15, Z15
+	VPCMPUD      $0x05, Z15, Z16, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z24, K4, Z24
+
+none174:
+	JMP compared165
+
+past166:
+	VMOVNTDQ Z21, (AX)
+	JMP      stored167
+
+compare169:
 	VPSLLD       $0x10, Z21, Z13
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z13, K4
 	KORTESTW     K4, K4
-	JZ           none108
+	JZ           none175
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z21, Z13
-	VDIVPS       Z11, Z14, Z14
-	VPXORD       Z17, Z17, Z17
-	VGATHERDPS   -153604(BX)(Z13*4), K5, Z17
-	VPADDD       Z17, Z17, Z17
+	VDIVPS       Z12, Z14, Z14
+	VPXORD       Z18, Z18, Z18
+	VGATHERDPS   -153604(BX)(Z13*4), K5, Z18
+	VPADDD       Z18, Z18, Z18
 	VPROLD       $0x01, Z14, Z14
-	VPCMPUD      $0x05, Z14, Z17, K4, K4
+	VPCMPUD      $0x05, Z14, Z18, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none108:
+none175:
 	VPSLLD       $0x10, Z22, Z13
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z13, K4
 	KORTESTW     K4, K4
-	JZ           none109
+	JZ           none176
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z13
-	VDIVPS       Z11, Z15, Z14
+	VDIVPS       Z12, Z15, Z14
 	VPXORD       Z15, Z15, Z15
 	VGATHERDPS   -153604(BX)(Z13*4), K5, Z15
 	VPADDD       Z15, Z15, Z15
@@ -1732,14 +2588,14 @@ none108:
 	VPCMPUD      $0x05, Z14, Z15, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none109:
+none176:
 	VPSLLD       $0x10, Z23, Z13
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z13, K4
 	KORTESTW     K4, K4
-	JZ           none110
+	JZ           none177
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z23, Z13
-	VDIVPS       Z11, Z16, Z14
+	VDIVPS       Z12, Z16, Z14
 	VPXORD       Z15, Z15, Z15
 	VGATHERDPS   -153604(BX)(Z13*4), K5, Z15
 	VPADDD       Z15, Z15, Z15
@@ -1747,75 +2603,23 @@ none109:
 	VPCMPUD      $0x05, Z14, Z15, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z23, K4, Z23
 
-none110:
-	JMP compared101
-
-past102:
-	VMOVNTDQ Z20, (AX)
-	JMP      stored103
-
-compare105:
-	VPSLLD       $0x10, Z20, Z12
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
+none177:
+	VPSLLD       $0x10, Z20, Z13
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z13, K4
 	KORTESTW     K4, K4
-	JZ           none111
+	JZ           none178
 	KMOVW        K4, K5
-	VPSRLD       $0x10, Z20, Z12
-	VDIVPS       Z11, Z13, Z13
-	VPXORD       Z17, Z17, Z17
-	VGATHERDPS   -153604(BX)(Z12*4), K5, Z17
-	VPADDD       Z17, Z17, Z17
-	VPROLD       $0x01, Z13, Z13
-	VPCMPUD      $0x05, Z13, Z17, K4, K4
+	VPSRLD       $0x10, Z20, Z13
+	VDIVPS       Z12, Z17, Z12
+	VPXORD       Z14, Z14, Z14
+	VGATHERDPS   -153604(BX)(Z13*4), K5, Z14
+	VPADDD       Z14, Z14, Z14
+	VPROLD       $0x01, Z12, Z12
+	VPCMPUD      $0x05, Z12, Z14, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z20, K4, Z20
 
-none111:
-	VPSLLD       $0x10, Z21, Z12
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
-	KORTESTW     K4, K4
-	JZ           none112
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z21, Z12
-	VDIVPS       Z11, Z14, Z13
-	VPXORD       Z14, Z14, Z14
-	VGATHERDPS   -153604(BX)(Z12*4), K5, Z14
-	VPADDD       Z14, Z14, Z14
-	VPROLD       $0x01, Z13, Z13
-	VPCMPUD      $0x05, Z13, Z14, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
-
-none112:
-	VPSLLD       $0x10, Z22, Z12
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
-	KORTESTW     K4, K4
-	JZ           none113
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z22, Z12
-	VDIVPS       Z11, Z15, Z13
-	VPXORD       Z14, Z14, Z14
-	VGATHERDPS   -153604(BX)(Z12*4), K5, Z14
-	VPADDD       Z14, Z14, Z14
-	VPROLD       $0x01, Z13, Z13
-	VPCMPUD      $0x05, Z13, Z14, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
-
-none113:
-	VPSLLD       $0x10, Z19, Z12
-	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
-	KORTESTW     K4, K4
-	JZ           none114
-	KMOVW        K4, K5
-	VPSRLD       $0x10, Z19, Z12
-	VDIVPS       Z11, Z16, Z11
-	VPXORD       Z13, Z13, Z13
-	VGATHERDPS   -153604(BX)(Z12*4), K5, Z13
-	VPADDD       Z13, Z13, Z13
-	VPROLD       $0x01, Z11, Z11
-	VPCMPUD      $0x05, Z11, Z13, K4, K4
-	VPSUBD.BCST  word_10000<>+0(SB), Z19, K4, Z19
-
-none114:
-	JMP compared106
+none178:
+	JMP compared170
 
 DATA word_40712c28<>+0(SB)/4, $0x40712c28
 GLOBL word_40712c28<>(SB), RODATA|NOPTR, $4
@@ -1855,3 +2659,1807 @@ GLOBL word_100010<>(SB), RODATA|NOPTR, $4
 
 DATA word_100000<>+0(SB)/4, $0x00100000
 GLOBL word_100000<>(SB), RODATA|NOPTR, $4
+
+// func QuantizeLineAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, line *[3]uint32, thresholds *[255]float32, stream bool) int
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV, MMX+
+TEXT ·QuantizeLineAVX512(SB), $32-120
+	MOVQ  codes_base+0(FP), AX
+	MOVQ  scales_base+24(FP), CX
+	MOVQ  x_base+48(FP), DX
+	XORL  BX, BX
+	CMPB  stream+104(FP), $0x00
+	JE    cached179
+	MOVQ  block+72(FP), SI
+	TESTQ $0x0000003f, SI
+	JNZ   cached179
+	TESTQ $0x0000003f, AX
+	JNZ   cached179
+	INCQ  BX
+
+cached179:
+	MOVQ            BX, (SP)
+	MOVQ            line+88(FP), BX
+	MOVQ            thresholds+96(FP), SI
+	VPBROADCASTD    word_100010<>+0(SB), Z1
+	MOVQ            $0x5555555555555555, DI
+	KMOVQ           DI, K1
+	MOVQ            $0xaaaaaaaaaaaaaaaa, DI
+	KMOVQ           DI, K2
+	MOVQ            $0xaaaaaaaaaaaaaaaa, DI
+	KMOVQ           DI, K3
+	VBROADCASTSS    4(BX), Z0
+	VBROADCASTI32X4 turned_c080400_e0a0602_d090501_f0b0703<>+0(SB), Z2
+	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z3
+	MOVQ            x_len+56(FP), DI
+	MOVQ            $0x00000000, ret+112(FP)
+
+fewAtATime180:
+	MOVQ         $0x00000000, 8(SP)
+	MOVQ         block+72(FP), R9
+	TESTQ        $0x0000003f, R9
+	JNZ          few181
+	CMPQ         R9, $0x00000200
+	JHI          few181
+	SHLQ         $0x02, R9
+	CMPQ         DI, R9
+	JB           few181
+	VPBROADCASTD word_7fffffff<>+0(SB), Z6
+	MOVQ         DX, R10
+	VBROADCASTSS least+84(FP), Z4
+	MOVQ         block+72(FP), R8
+	CMPQ         R8, $0x40
+	JB           done184
+
+loop183:
+	VPANDD  (R10), Z6, Z5
+	VPANDD  64(R10), Z6, Z8
+	VPANDD  128(R10), Z6, Z9
+	VPANDD  192(R10), Z6, Z10
+	VPMAXUD Z8, Z5, Z5
+	VPMAXUD Z10, Z9, Z9
+	VPMAXUD Z9, Z5, Z5
+	VPMAXUD Z5, Z4, Z4
+	ADDQ    $0x00000100, R10
+	SUBQ    $0x40, R8
+	CMPQ    R8, $0x40
+	JAE     loop183
+
+done184:
+	VBROADCASTSS least+84(FP), Z5
+	MOVQ         block+72(FP), R8
+	CMPQ         R8, $0x40
+	JB           done186
+
+loop185:
+	VPANDD  (R10), Z6, Z8
+	VPANDD  64(R10), Z6, Z9
+	VPANDD  128(R10), Z6, Z10
+	VPANDD  192(R10), Z6, Z11
+	VPMAXUD Z9, Z8, Z8
+	VPMAXUD Z11, Z10, Z10
+	VPMAXUD Z10, Z8, Z8
+	VPMAXUD Z8, Z5, Z5
+	ADDQ    $0x00000100, R10
+	SUBQ    $0x40, R8
+	CMPQ    R8, $0x40
+	JAE     loop185
+
+done186:
+	VBROADCASTSS least+84(FP), Z8
+	MOVQ         block+72(FP), R8
+	CMPQ         R8, $0x40
+	JB           done188
+
+loop187:
+	VPANDD  (R10), Z6, Z9
+	VPANDD  64(R10), Z6, Z10
+	VPANDD  128(R10), Z6, Z11
+	VPANDD  192(R10), Z6, Z12
+	VPMAXUD Z10, Z9, Z9
+	VPMAXUD Z12, Z11, Z11
+	VPMAXUD Z11, Z9, Z9
+	VPMAXUD Z9, Z8, Z8
+	ADDQ    $0x00000100, R10
+	SUBQ    $0x40, R8
+	CMPQ    R8, $0x40
+	JAE     loop187
+
+done188:
+	VBROADCASTSS least+84(FP), Z9
+	MOVQ         block+72(FP), R8
+	CMPQ         R8, $0x40
+	JB           done190
+
+loop189:
+	VPANDD  (R10), Z6, Z10
+	VPANDD  64(R10), Z6, Z11
+	VPANDD  128(R10), Z6, Z12
+	VPANDD  192(R10), Z6, Z13
+	VPMAXUD Z11, Z10, Z10
+	VPMAXUD Z13, Z12, Z12
+	VPMAXUD Z12, Z10, Z10
+	VPMAXUD Z10, Z9, Z9
+	ADDQ    $0x00000100, R10
+	SUBQ    $0x40, R8
+	CMPQ    R8, $0x40
+	JAE     loop189
+
+done190:
+	VSHUFI32X4 $0x88, Z5, Z4, Z10
+	VSHUFI32X4 $0xdd, Z5, Z4, Z4
+	VPMAXUD    Z4, Z10, Z10
+	VSHUFI32X4 $0x88, Z9, Z8, Z4
+	VSHUFI32X4 $0xdd, Z9, Z8, Z5
+	VPMAXUD    Z5, Z4, Z4
+	VSHUFI32X4 $0x88, Z4, Z10, Z5
+	VSHUFI32X4 $0xdd, Z4, Z10, Z4
+	VPMAXUD    Z4, Z5, Z5
+	VPSHUFD    $0x4e, Z5, Z4
+	VPMAXUD    Z4, Z5, Z5
+	VPSHUFD    $0xb1, Z5, Z4
+	VPMAXUD    Z4, Z5, Z5
+	VMOVDQU32  transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z4
+	VPERMD     Z5, Z4, Z5
+	VMOVAPS    X5, X4
+
+again191:
+	MOVQ         DI, R8
+	SUBQ         R9, R8
+	CMPQ         R8, R9
+	JB           last192
+	VBROADCASTSS least+84(FP), Z5
+	MOVQ         block+72(FP), R8
+	CMPQ         R8, $0x40
+	JB           done194
+
+loop193:
+	VPANDD  (R10), Z6, Z7
+	VPANDD  64(R10), Z6, Z8
+	VPANDD  128(R10), Z6, Z9
+	VPANDD  192(R10), Z6, Z10
+	VPMAXUD Z8, Z7, Z7
+	VPMAXUD Z10, Z9, Z9
+	VPMAXUD Z9, Z7, Z7
+	VPMAXUD Z7, Z5, Z5
+	ADDQ    $0x00000100, R10
+	SUBQ    $0x40, R8
+	CMPQ    R8, $0x40
+	JAE     loop193
+
+done194:
+	VBROADCASTSS least+84(FP), Z7
+	MOVQ         block+72(FP), R8
+	CMPQ         R8, $0x40
+	JB           done196
+
+loop195:
+	VPANDD  (R10), Z6, Z8
+	VPANDD  64(R10), Z6, Z9
+	VPANDD  128(R10), Z6, Z10
+	VPANDD  192(R10), Z6, Z11
+	VPMAXUD Z9, Z8, Z8
+	VPMAXUD Z11, Z10, Z10
+	VPMAXUD Z10, Z8, Z8
+	VPMAXUD Z8, Z7, Z7
+	ADDQ    $0x00000100, R10
+	SUBQ    $0x40, R8
+	CMPQ    R8, $0x40
+	JAE     loop195
+
+done196:
+	VBROADCASTSS least+84(FP), Z8
+	MOVQ         block+72(FP), R8
+	CMPQ         R8, $0x40
+	JB           done198
+
+loop197:
+	VPANDD  (R10), Z6, Z9
+	VPANDD  64(R10), Z6, Z10
+	VPANDD  128(R10), Z6, Z11
+	VPANDD  192(R10), Z6, Z12
+	VPMAXUD Z10, Z9, Z9
+	VPMAXUD Z12, Z11, Z11
+	VPMAXUD Z11, Z9, Z9
+	VPMAXUD Z9, Z8, Z8
+	ADDQ    $0x00000100, R10
+	SUBQ    $0x40, R8
+	CMPQ    R8, $0x40
+	JAE     loop197
+
+done198:
+	VBROADCASTSS least+84(FP), Z9
+	MOVQ         block+72(FP), R8
+	CMPQ         R8, $0x40
+	JB           done200
+
+loop199:
+	VPANDD  (R10), Z6, Z10
+	VPANDD  64(R10), Z6, Z11
+	VPANDD  128(R10), Z6, Z12
+	VPANDD  192(R10), Z6, Z13
+	VPMAXUD Z11, Z10, Z10
+	VPMAXUD Z13, Z12, Z12
+	VPMAXUD Z12, Z10, Z10
+	VPMAXUD Z10, Z9, Z9
+	ADDQ    $0x00000100, R10
+	SUBQ    $0x40, R8
+	CMPQ    R8, $0x40
+	JAE     loop199
+
+done200:
+	VSHUFI32X4 $0x88, Z7, Z5, Z10
+	VSHUFI32X4 $0xdd, Z7, Z5, Z5
+	VPMAXUD    Z5, Z10, Z10
+	VSHUFI32X4 $0x88, Z9, Z8, Z5
+	VSHUFI32X4 $0xdd, Z9, Z8, Z7
+	VPMAXUD    Z7, Z5, Z5
+	VSHUFI32X4 $0x88, Z5, Z10, Z7
+	VSHUFI32X4 $0xdd, Z5, Z10, Z5
+	VPMAXUD    Z5, Z7, Z7
+	VPSHUFD    $0x4e, Z7, Z5
+	VPMAXUD    Z5, Z7, Z7
+	VPSHUFD    $0xb1, Z7, Z5
+	VPMAXUD    Z5, Z7, Z7
+	VMOVDQU32  transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z5
+	VPERMD     Z7, Z5, Z7
+	VMOVAPS    X7, X7
+
+last192:
+	VBROADCASTSS divisor+80(FP), X5
+	VDIVPS       X5, X4, X4
+	VPSUBD.BCST  word_d800000<>+0(SB), X4, X5
+	VPCMPUD.BCST $0x05, word_72000000<>+0(SB), X5, K4
+	KMOVW        K4, R8
+	TESTL        R8, R8
+	JZ           ordinary182
+	SUBQ         R9, DI
+	MOVQ         DI, 8(SP)
+	MOVQ         R9, DI
+	JMP          few181
+
+ordinary182:
+	VMOVUPS      X4, (CX)
+	VBROADCASTSS (BX), Z5
+	VDIVPS       X4, X5, X5
+	VMOVUPS      X5, 16(SP)
+	XORL         R8, R8
+
+block201:
+	MOVQ         block+72(FP), R11
+	VBROADCASTSS (CX), Z4
+	VBROADCASTSS 16(SP)(R8*4), Z5
+	CMPQ         R11, $0x40
+	JB           done203
+
+loop202:
+	PREFETCHT0  16384(DX)
+	VMOVUPS     (DX), Z8
+	PREFETCHT0  16448(DX)
+	VMOVUPS     64(DX), Z9
+	PREFETCHT0  16512(DX)
+	VMOVUPS     128(DX), Z10
+	PREFETCHT0  16576(DX)
+	VMOVUPS     192(DX), Z11
+	VMOVAPS     Z0, Z12
+	VFMADD231PS Z5, Z8, Z12
+	VPADDD      Z12, Z12, Z12
+	VMOVAPS     Z0, Z13
+	VFMADD231PS Z5, Z9, Z13
+	VPADDD      Z13, Z13, Z13
+	VMOVAPS     Z0, Z14
+	VFMADD231PS Z5, Z10, Z14
+	VPADDD      Z14, Z14, Z14
+	VMOVAPS     Z0, Z15
+	VFMADD231PS Z5, Z11, Z15
+	VPADDD      Z15, Z15, Z15
+	VPMINUW     Z13, Z12, Z16
+	VPMINUW     Z15, Z14, Z17
+	VPMINUW     Z17, Z16, Z16
+	VPCMPUW     $0x01, Z1, Z16, K1, K4
+	KORTESTD    K4, K4
+	JNZ         compare204
+
+compared205:
+	VPSRLD    $0x10, Z12, Z12
+	VPSRLD    $0x10, Z14, Z14
+	VMOVDQU16 Z13, K2, Z12
+	VMOVDQU16 Z15, K2, Z14
+	VPSLLW    $0x08, Z14, Z14
+	VMOVDQU8  Z14, K3, Z12
+	VPSHUFB   Z2, Z12, Z12
+	VPERMD    Z12, Z3, Z12
+	CMPB      (SP), $0x00
+	JNE       past206
+	VMOVDQU64 Z12, (AX)
+
+stored207:
+	ADDQ $0x00000100, DX
+	ADDQ $0x00000040, AX
+	SUBQ $0x40, R11
+	CMPQ R11, $0x40
+	JAE  loop202
+
+done203:
+	ADDQ    $0x00000004, CX
+	INCQ    R8
+	CMPQ    R8, $0x04
+	JB      block201
+	SUBQ    R9, DI
+	VMOVAPS X7, X4
+	CMPQ    DI, R9
+	JAE     again191
+
+few181:
+	TESTQ        DI, DI
+	JZ           finished209
+	MOVQ         DX, R9
+	MOVQ         block+72(FP), R8
+	CMPQ         R8, DI
+	CMOVQGT      DI, R8
+	SUBQ         R8, DI
+	MOVQ         R8, R10
+	MOVQ         R9, R11
+	LEAQ         (R9)(R8*4), R9
+	VPBROADCASTD word_7fffffff<>+0(SB), Z4
+	VPXORD       Z5, Z5, Z5
+	VPXORD       Z6, Z6, Z6
+	VPXORD       Z8, Z8, Z8
+	VPXORD       Z9, Z9, Z9
+	VBROADCASTSS least+84(FP), Z5
+	CMPQ         R10, $0x40
+	JB           done211
+
+loop210:
+	VPANDD  (R11), Z4, Z10
+	VPMAXUD Z10, Z5, Z5
+	VPANDD  64(R11), Z4, Z10
+	VPMAXUD Z10, Z6, Z6
+	VPANDD  128(R11), Z4, Z10
+	VPMAXUD Z10, Z8, Z8
+	VPANDD  192(R11), Z4, Z10
+	VPMAXUD Z10, Z9, Z9
+	ADDQ    $0x00000100, R11
+	SUBQ    $0x40, R10
+	CMPQ    R10, $0x40
+	JAE     loop210
+
+done211:
+	CMPQ R10, $0x10
+	JB   done213
+
+loop212:
+	VPANDD  (R11), Z4, Z10
+	VPMAXUD Z10, Z5, Z5
+	ADDQ    $0x00000040, R11
+	SUBQ    $0x10, R10
+	CMPQ    R10, $0x10
+	JAE     loop212
+
+done213:
+	TESTQ    R10, R10
+	JZ       done214
+	MOVQ     $-1, R12
+	BZHIQ    R10, R12, R12
+	KMOVW    R12, K4
+	VPANDD.Z (R11), Z4, K4, Z4
+	VPMAXUD  Z4, Z5, Z5
+
+done214:
+	VPMAXUD       Z6, Z5, Z5
+	VPMAXUD       Z9, Z8, Z8
+	VPMAXUD       Z8, Z5, Z5
+	VEXTRACTI64X4 $0x01, Z5, Y4
+	VPMAXUD       Z4, Z5, Z5
+	VSHUFI64X2    $0x02, Z5, Z5, Z4
+	VPMAXUD       Z4, Z5, Z5
+	VPSHUFD       $0x4e, Z5, Z4
+	VPMAXUD       Z4, Z5, Z5
+	VSHUFI64X2    $0x01, Z5, Z5, Z4
+	VPMAXUD       Z4, Z5, Z5
+	VPSHUFD       $0xb1, Z5, Z4
+	VPMAXUD       Z4, Z5, Z5
+	VMOVAPS       X5, X4
+
+block208:
+	XORL         R10, R10
+	TESTQ        DI, DI
+	JZ           last215
+	MOVQ         block+72(FP), R10
+	CMPQ         R10, DI
+	CMOVQGT      DI, R10
+	SUBQ         R10, DI
+	MOVQ         R10, R11
+	MOVQ         R9, R12
+	LEAQ         (R9)(R10*4), R9
+	VPBROADCASTD word_7fffffff<>+0(SB), Z5
+	VPXORD       Z6, Z6, Z6
+	VPXORD       Z8, Z8, Z8
+	VPXORD       Z9, Z9, Z9
+	VPXORD       Z10, Z10, Z10
+	VBROADCASTSS least+84(FP), Z6
+	CMPQ         R11, $0x40
+	JB           done217
+
+loop216:
+	VPANDD  (R12), Z5, Z11
+	VPMAXUD Z11, Z6, Z6
+	VPANDD  64(R12), Z5, Z11
+	VPMAXUD Z11, Z8, Z8
+	VPANDD  128(R12), Z5, Z11
+	VPMAXUD Z11, Z9, Z9
+	VPANDD  192(R12), Z5, Z11
+	VPMAXUD Z11, Z10, Z10
+	ADDQ    $0x00000100, R12
+	SUBQ    $0x40, R11
+	CMPQ    R11, $0x40
+	JAE     loop216
+
+done217:
+	CMPQ R11, $0x10
+	JB   done219
+
+loop218:
+	VPANDD  (R12), Z5, Z11
+	VPMAXUD Z11, Z6, Z6
+	ADDQ    $0x00000040, R12
+	SUBQ    $0x10, R11
+	CMPQ    R11, $0x10
+	JAE     loop218
+
+done219:
+	TESTQ    R11, R11
+	JZ       done220
+	MOVQ     $-1, R13
+	BZHIQ    R11, R13, R13
+	KMOVW    R13, K4
+	VPANDD.Z (R12), Z5, K4, Z5
+	VPMAXUD  Z5, Z6, Z6
+
+done220:
+	VPMAXUD       Z8, Z6, Z6
+	VPMAXUD       Z10, Z9, Z9
+	VPMAXUD       Z9, Z6, Z6
+	VEXTRACTI64X4 $0x01, Z6, Y5
+	VPMAXUD       Z5, Z6, Z6
+	VSHUFI64X2    $0x02, Z6, Z6, Z5
+	VPMAXUD       Z5, Z6, Z6
+	VPSHUFD       $0x4e, Z6, Z5
+	VPMAXUD       Z5, Z6, Z6
+	VSHUFI64X2    $0x01, Z6, Z6, Z5
+	VPMAXUD       Z5, Z6, Z6
+	VPSHUFD       $0xb1, Z6, Z5
+	VPMAXUD       Z5, Z6, Z6
+	VMOVAPS       X6, X18
+
+last215:
+	VMOVD X4, R11
+	CMPL  R11, $0x7f800000
+	JB    finite221
+	INCQ  ret+112(FP)
+	MOVL  $0x7fc00000, R11
+
+zero222:
+	MOVL         R11, (CX)
+	MOVQ         line+88(FP), R11
+	MOVL         8(R11), R11
+	LEAQ         (DX)(R8*4), DX
+	VPBROADCASTB R11, Z4
+	CMPQ         R8, $0x40
+	JB           done226
+
+loop225:
+	VMOVDQU64 Z4, (AX)
+	ADDQ      $0x00000040, AX
+	SUBQ      $0x40, R8
+	CMPQ      R8, $0x40
+	JAE       loop225
+
+done226:
+	MOVQ     $-1, R11
+	BZHIQ    R8, R11, R11
+	KMOVQ    R11, K4
+	VMOVDQU8 Z4, K4, (AX)
+	ADDQ     R8, AX
+	JMP      done224
+
+finite221:
+	VDIVSS  divisor+80(FP), X4, X5
+	VMOVD   X5, R11
+	TESTL   R11, R11
+	JZ      zero222
+	CMPL    R11, $0x7f800000
+	JB      divided223
+	VMOVAPS X4, X5
+
+divided223:
+	VMOVSS       X5, (CX)
+	VBROADCASTSS X5, Z4
+	VMOVD        X4, R11
+	CMPL         R11, $0x0d800000
+	JB           small227
+	VMOVSS       (BX), X5
+	VDIVSS       X4, X5, X5
+	VBROADCASTSS X5, Z5
+	CMPQ         R8, $0x40
+	JB           done230
+
+loop229:
+	PREFETCHT0  16384(DX)
+	VMOVUPS     (DX), Z6
+	PREFETCHT0  16448(DX)
+	VMOVUPS     64(DX), Z8
+	PREFETCHT0  16512(DX)
+	VMOVUPS     128(DX), Z9
+	PREFETCHT0  16576(DX)
+	VMOVUPS     192(DX), Z10
+	VMOVAPS     Z0, Z11
+	VFMADD231PS Z5, Z6, Z11
+	VPADDD      Z11, Z11, Z11
+	VMOVAPS     Z0, Z12
+	VFMADD231PS Z5, Z8, Z12
+	VPADDD      Z12, Z12, Z12
+	VMOVAPS     Z0, Z13
+	VFMADD231PS Z5, Z9, Z13
+	VPADDD      Z13, Z13, Z13
+	VMOVAPS     Z0, Z14
+	VFMADD231PS Z5, Z10, Z14
+	VPADDD      Z14, Z14, Z14
+	VPMINUW     Z12, Z11, Z15
+	VPMINUW     Z14, Z13, Z16
+	VPMINUW     Z16, Z15, Z15
+	VPCMPUW     $0x01, Z1, Z15, K1, K4
+	KORTESTD    K4, K4
+	JNZ         compare231
+
+compared232:
+	VPSRLD    $0x10, Z11, Z11
+	VPSRLD    $0x10, Z13, Z13
+	VMOVDQU16 Z12, K2, Z11
+	VMOVDQU16 Z14, K2, Z13
+	VPSLLW    $0x08, Z13, Z13
+	VMOVDQU8  Z13, K3, Z11
+	VPSHUFB   Z2, Z11, Z11
+	VPERMD    Z11, Z3, Z11
+	CMPB      (SP), $0x00
+	JNE       past233
+	VMOVDQU64 Z11, (AX)
+
+stored234:
+	ADDQ $0x00000100, DX
+	ADDQ $0x00000040, AX
+	SUBQ $0x40, R8
+	CMPQ R8, $0x40
+	JAE  loop229
+
+done230:
+	TESTQ       R8, R8
+	JZ          none235
+	MOVQ        $-1, R11
+	BZHIQ       R8, R11, R11
+	KMOVW       R11, K4
+	SHRQ        $0x10, R11
+	VMOVUPS.Z   (DX), K4, Z6
+	KMOVW       R11, K4
+	SHRQ        $0x10, R11
+	VMOVUPS.Z   64(DX), K4, Z8
+	KMOVW       R11, K4
+	SHRQ        $0x10, R11
+	VMOVUPS.Z   128(DX), K4, Z9
+	KMOVW       R11, K4
+	SHRQ        $0x10, R11
+	VMOVUPS.Z   192(DX), K4, Z10
+	VMOVAPS     Z0, Z11
+	VFMADD231PS Z5, Z6, Z11
+	VPADDD      Z11, Z11, Z11
+	VMOVAPS     Z0, Z12
+	VFMADD231PS Z5, Z8, Z12
+	VPADDD      Z12, Z12, Z12
+	VMOVAPS     Z0, Z13
+	VFMADD231PS Z5, Z9, Z13
+	VPADDD      Z13, Z13, Z13
+	VMOVAPS     Z0, Z14
+	VFMADD231PS Z5, Z10, Z14
+	VPADDD      Z14, Z14, Z14
+	VPMINUW     Z12, Z11, Z5
+	VPMINUW     Z14, Z13, Z15
+	VPMINUW     Z15, Z5, Z5
+	VPCMPUW     $0x01, Z1, Z5, K1, K4
+	KORTESTD    K4, K4
+	JNZ         compare236
+
+compared237:
+	VPSRLD    $0x10, Z11, Z11
+	VPSRLD    $0x10, Z13, Z13
+	VMOVDQU16 Z12, K2, Z11
+	VMOVDQU16 Z14, K2, Z13
+	VPSLLW    $0x08, Z13, Z13
+	VMOVDQU8  Z13, K3, Z11
+	VPSHUFB   Z2, Z11, Z11
+	VPERMD    Z11, Z3, Z11
+	MOVQ      $-1, R11
+	BZHIQ     R8, R11, R11
+	KMOVQ     R11, K4
+	VMOVDQU8  Z11, K4, (AX)
+	ADDQ      R8, AX
+	LEAQ      (DX)(R8*4), DX
+	XORQ      R8, R8
+
+none235:
+done228:
+done224:
+	ADDQ    $0x00000004, CX
+	VMOVAPS X18, X4
+	MOVQ    R10, R8
+	TESTQ   R8, R8
+	JNZ     block208
+
+finished209:
+	MOVQ  8(SP), DI
+	TESTQ DI, DI
+	JNZ   fewAtATime180
+	CMPQ  (SP), $0x00
+	JEQ   unfenced238
+	SFENCE
+
+unfenced238:
+	VZEROUPPER
+	RET
+
+compare204:
+	VPSLLD       $0x10, Z12, Z16
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z16, K4
+	KORTESTW     K4, K4
+	JZ           none239
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z12, Z16
+	VDIVPS       Z4, Z8, Z8
+	VPXORD       Z17, Z17, Z17
+	VGATHERDPS   -153604(SI)(Z16*4), K5, Z17
+	VCMPPS       $0x1d, Z8, Z17, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z12, K4, Z12
+
+none239:
+	VPSLLD       $0x10, Z13, Z8
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z8, K4
+	KORTESTW     K4, K4
+	JZ           none240
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z13, Z8
+	VDIVPS       Z4, Z9, Z9
+	VPXORD       Z16, Z16, Z16
+	VGATHERDPS   -153604(SI)(Z8*4), K5, Z16
+	VCMPPS       $0x1d, Z9, Z16, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z13, K4, Z13
+
+none240:
+	VPSLLD       $0x10, Z14, Z8
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z8, K4
+	KORTESTW     K4, K4
+	JZ           none241
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z14, Z8
+	VDIVPS       Z4, Z10, Z9
+	VPXORD       Z10, Z10, Z10
+	VGATHERDPS   -153604(SI)(Z8*4), K5, Z10
+	VCMPPS       $0x1d, Z9, Z10, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z14, K4, Z14
+
+none241:
+	VPSLLD       $0x10, Z15, Z8
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z8, K4
+	KORTESTW     K4, K4
+	JZ           none242
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z15, Z8
+	VDIVPS       Z4, Z11, Z9
+	VPXORD       Z10, Z10, Z10
+	VGATHERDPS   -153604(SI)(Z8*4), K5, Z10
+	VCMPPS       $0x1d, Z9, Z10, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z15, K4, Z15
+
+none242:
+	JMP compared205
+
+past206:
+	VMOVNTDQ Z12, (AX)
+	JMP      stored207
+
+compare231:
+	VPSLLD       $0x10, Z11, Z15
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z15, K4
+	KORTESTW     K4, K4
+	JZ           none243
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z11, Z15
+	VDIVPS       Z4, Z6, Z6
+	VPXORD       Z16, Z16, Z16
+	VGATHERDPS   -153604(SI)(Z15*4), K5, Z16
+	VCMPPS       $0x1d, Z6, Z16, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z11, K4, Z11
+
+none243:
+	VPSLLD       $0x10, Z12, Z6
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z6, K4
+	KORTESTW     K4, K4
+	JZ           none244
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z12, Z6
+	VDIVPS       Z4, Z8, Z8
+	VPXORD       Z15, Z15, Z15
+	VGATHERDPS   -153604(SI)(Z6*4), K5, Z15
+	VCMPPS       $0x1d, Z8, Z15, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z12, K4, Z12
+
+none244:
+	VPSLLD       $0x10, Z13, Z6
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z6, K4
+	KORTESTW     K4, K4
+	JZ           none245
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z13, Z6
+	VDIVPS       Z4, Z9, Z8
+	VPXORD       Z9, Z9, Z9
+	VGATHERDPS   -153604(SI)(Z6*4), K5, Z9
+	VCMPPS       $0x1d, Z8, Z9, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z13, K4, Z13
+
+none245:
+	VPSLLD       $0x10, Z14, Z6
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z6, K4
+	KORTESTW     K4, K4
+	JZ           none246
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z14, Z6
+	VDIVPS       Z4, Z10, Z8
+	VPXORD       Z9, Z9, Z9
+	VGATHERDPS   -153604(SI)(Z6*4), K5, Z9
+	VCMPPS       $0x1d, Z8, Z9, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z14, K4, Z14
+
+none246:
+	JMP compared232
+
+past233:
+	VMOVNTDQ Z11, (AX)
+	JMP      stored234
+
+compare236:
+	VPSLLD       $0x10, Z11, Z5
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z5, K4
+	KORTESTW     K4, K4
+	JZ           none247
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z11, Z5
+	VDIVPS       Z4, Z6, Z6
+	VPXORD       Z15, Z15, Z15
+	VGATHERDPS   -153604(SI)(Z5*4), K5, Z15
+	VCMPPS       $0x1d, Z6, Z15, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z11, K4, Z11
+
+none247:
+	VPSLLD       $0x10, Z12, Z5
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z5, K4
+	KORTESTW     K4, K4
+	JZ           none248
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z12, Z5
+	VDIVPS       Z4, Z8, Z6
+	VPXORD       Z8, Z8, Z8
+	VGATHERDPS   -153604(SI)(Z5*4), K5, Z8
+	VCMPPS       $0x1d, Z6, Z8, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z12, K4, Z12
+
+none248:
+	VPSLLD       $0x10, Z13, Z5
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z5, K4
+	KORTESTW     K4, K4
+	JZ           none249
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z13, Z5
+	VDIVPS       Z4, Z9, Z6
+	VPXORD       Z8, Z8, Z8
+	VGATHERDPS   -153604(SI)(Z5*4), K5, Z8
+	VCMPPS       $0x1d, Z6, Z8, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z13, K4, Z13
+
+none249:
+	VPSLLD       $0x10, Z14, Z5
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z5, K4
+	KORTESTW     K4, K4
+	JZ           none250
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z14, Z5
+	VDIVPS       Z4, Z10, Z4
+	VPXORD       Z6, Z6, Z6
+	VGATHERDPS   -153604(SI)(Z5*4), K5, Z6
+	VCMPPS       $0x1d, Z4, Z6, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z14, K4, Z14
+
+none250:
+	JMP compared237
+
+small227:
+	VMULPS.BCST  word_71800000<>+0(SB), Z4, Z4
+	VMOVSS       (BX), X5
+	VDIVSS       X4, X5, X5
+	VBROADCASTSS X5, Z5
+	CMPQ         R8, $0x40
+	JB           done252
+
+loop251:
+	PREFETCHT0  16384(DX)
+	VMOVUPS     (DX), Z6
+	VMULPS.BCST word_71800000<>+0(SB), Z6, Z6
+	PREFETCHT0  16448(DX)
+	VMOVUPS     64(DX), Z8
+	VMULPS.BCST word_71800000<>+0(SB), Z8, Z8
+	PREFETCHT0  16512(DX)
+	VMOVUPS     128(DX), Z9
+	VMULPS.BCST word_71800000<>+0(SB), Z9, Z9
+	PREFETCHT0  16576(DX)
+	VMOVUPS     192(DX), Z10
+	VMULPS.BCST word_71800000<>+0(SB), Z10, Z10
+	VMOVAPS     Z0, Z11
+	VFMADD231PS Z5, Z6, Z11
+	VPADDD      Z11, Z11, Z11
+	VMOVAPS     Z0, Z12
+	VFMADD231PS Z5, Z8, Z12
+	VPADDD      Z12, Z12, Z12
+	VMOVAPS     Z0, Z13
+	VFMADD231PS Z5, Z9, Z13
+	VPADDD      Z13, Z13, Z13
+	VMOVAPS     Z0, Z14
+	VFMADD231PS Z5, Z10, Z14
+	VPADDD      Z14, Z14, Z14
+	VPMINUW     Z12, Z11, Z15
+	VPMINUW     Z14, Z13, Z16
+	VPMINUW     Z16, Z15, Z15
+	VPCMPUW     $0x01, Z1, Z15, K1, K4
+	KORTESTD    K4, K4
+	JNZ         compare253
+
+compared254:
+	VPSRLD    $0x10, Z11, Z11
+	VPSRLD    $0x10, Z13, Z13
+	VMOVDQU16 Z12, K2, Z11
+	VMOVDQU16 Z14, K2, Z13
+	VPSLLW    $0x08, Z13, Z13
+	VMOVDQU8  Z13, K3, Z11
+	VPSHUFB   Z2, Z11, Z11
+	VPERMD    Z11, Z3, Z11
+	CMPB      (SP), $0x00
+	JNE       past255
+	VMOVDQU64 Z11, (AX)
+
+stored256:
+	ADDQ $0x00000100, DX
+	ADDQ $0x00000040, AX
+	SUBQ $0x40, R8
+	CMPQ R8, $0x40
+	JAE  loop251
+
+done252:
+	TESTQ       R8, R8
+	JZ          none257
+	MOVQ        $-1, R11
+	BZHIQ       R8, R11, R11
+	KMOVW       R11, K4
+	SHRQ        $0x10, R11
+	VMOVUPS.Z   (DX), K4, Z6
+	VMULPS.BCST word_71800000<>+0(SB), Z6, Z6
+	KMOVW       R11, K4
+	SHRQ        $0x10, R11
+	VMOVUPS.Z   64(DX), K4, Z8
+	VMULPS.BCST word_71800000<>+0(SB), Z8, Z8
+	KMOVW       R11, K4
+	SHRQ        $0x10, R11
+	VMOVUPS.Z   128(DX), K4, Z9
+	VMULPS.BCST word_71800000<>+0(SB), Z9, Z9
+	KMOVW       R11, K4
+	SHRQ        $0x10, R11
+	VMOVUPS.Z   192(DX), K4, Z10
+	VMULPS.BCST word_71800000<>+0(SB), Z10, Z10
+	VMOVAPS     Z0, Z11
+	VFMADD231PS Z5, Z6, Z11
+	VPADDD      Z11, Z11, Z11
+	VMOVAPS     Z0, Z12
+	VFMADD231PS Z5, Z8, Z12
+	VPADDD      Z12, Z12, Z12
+	VMOVAPS     Z0, Z13
+	VFMADD231PS Z5, Z9, Z13
+	VPADDD      Z13, Z13, Z13
+	VMOVAPS     Z0, Z14
+	VFMADD231PS Z5, Z10, Z14
+	VPADDD      Z14, Z14, Z14
+	VPMINUW     Z12, Z11, Z5
+	VPMINUW     Z14, Z13, Z15
+	VPMINUW     Z15, Z5, Z5
+	VPCMPUW     $0x01, Z1, Z5, K1, K4
+	KORTESTD    K4, K4
+	JNZ         compare258
+
+compared259:
+	VPSRLD    $0x10, Z11, Z11
+	VPSRLD    $0x10, Z13, Z13
+	VMOVDQU16 Z12, K2, Z11
+	VMOVDQU16 Z14, K2, Z13
+	VPSLLW    $0x08, Z13, Z13
+	VMOVDQU8  Z13, K3, Z11
+	VPSHUFB   Z2, Z11, Z11
+	VPERMD    Z11, Z3, Z11
+	MOVQ      $-1, R11
+	BZHIQ     R8, R11, R11
+	KMOVQ     R11, K4
+	VMOVDQU8  Z11, K4, (AX)
+	ADDQ      R8, AX
+	LEAQ      (DX)(R8*4), DX
+	XORQ      R8, R8
+
+none257:
+	JMP done228
+
+compare253:
+	VPSLLD       $0x10, Z11, Z15
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z15, K4
+	KORTESTW     K4, K4
+	JZ           none260
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z11, Z15
+	VDIVPS       Z4, Z6, Z6
+	VPXORD       Z16, Z16, Z16
+	VGATHERDPS   -153604(SI)(Z15*4), K5, Z16
+	VCMPPS       $0x1d, Z6, Z16, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z11, K4, Z11
+
+none260:
+	VPSLLD       $0x10, Z12, Z6
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z6, K4
+	KORTESTW     K4, K4
+	JZ           none261
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z12, Z6
+	VDIVPS       Z4, Z8, Z8
+	VPXORD       Z15, Z15, Z15
+	VGATHERDPS   -153604(SI)(Z6*4), K5, Z15
+	VCMPPS       $0x1d, Z8, Z15, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z12, K4, Z12
+
+none261:
+	VPSLLD       $0x10, Z13, Z6
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z6, K4
+	KORTESTW     K4, K4
+	JZ           none262
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z13, Z6
+	VDIVPS       Z4, Z9, Z8
+	VPXORD       Z9, Z9, Z9
+	VGATHERDPS   -153604(SI)(Z6*4), K5, Z9
+	VCMPPS       $0x1d, Z8, Z9, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z13, K4, Z13
+
+none262:
+	VPSLLD       $0x10, Z14, Z6
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z6, K4
+	KORTESTW     K4, K4
+	JZ           none263
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z14, Z6
+	VDIVPS       Z4, Z10, Z8
+	VPXORD       Z9, Z9, Z9
+	VGATHERDPS   -153604(SI)(Z6*4), K5, Z9
+	VCMPPS       $0x1d, Z8, Z9, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z14, K4, Z14
+
+none263:
+	JMP compared254
+
+past255:
+	VMOVNTDQ Z11, (AX)
+	JMP      stored256
+
+compare258:
+	VPSLLD       $0x10, Z11, Z5
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z5, K4
+	KORTESTW     K4, K4
+	JZ           none264
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z11, Z5
+	VDIVPS       Z4, Z6, Z6
+	VPXORD       Z15, Z15, Z15
+	VGATHERDPS   -153604(SI)(Z5*4), K5, Z15
+	VCMPPS       $0x1d, Z6, Z15, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z11, K4, Z11
+
+none264:
+	VPSLLD       $0x10, Z12, Z5
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z5, K4
+	KORTESTW     K4, K4
+	JZ           none265
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z12, Z5
+	VDIVPS       Z4, Z8, Z6
+	VPXORD       Z8, Z8, Z8
+	VGATHERDPS   -153604(SI)(Z5*4), K5, Z8
+	VCMPPS       $0x1d, Z6, Z8, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z12, K4, Z12
+
+none265:
+	VPSLLD       $0x10, Z13, Z5
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z5, K4
+	KORTESTW     K4, K4
+	JZ           none266
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z13, Z5
+	VDIVPS       Z4, Z9, Z6
+	VPXORD       Z8, Z8, Z8
+	VGATHERDPS   -153604(SI)(Z5*4), K5, Z8
+	VCMPPS       $0x1d, Z6, Z8, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z13, K4, Z13
+
+none266:
+	VPSLLD       $0x10, Z14, Z5
+	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z5, K4
+	KORTESTW     K4, K4
+	JZ           none267
+	KMOVW        K4, K5
+	VPSRLD       $0x10, Z14, Z5
+	VDIVPS       Z4, Z10, Z4
+	VPXORD       Z6, Z6, Z6
+	VGATHERDPS   -153604(SI)(Z5*4), K5, Z6
+	VCMPPS       $0x1d, Z4, Z6, K4, K4
+	VPSUBD.BCST  word_10000<>+0(SB), Z14, K4, Z14
+
+none267:
+	JMP compared259
+
+// func QuantizeCellsAVX512(codes []uint8, scales []float32, x []float32, block int, divisor float32, least float32, cells []uint32, stream bool) int
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+
+TEXT ·QuantizeCellsAVX512(SB), $32-128
+	MOVQ  codes_base+0(FP), AX
+	MOVQ  scales_base+24(FP), CX
+	MOVQ  x_base+48(FP), DX
+	XORL  BX, BX
+	CMPB  stream+112(FP), $0x00
+	JE    cached268
+	MOVQ  block+72(FP), SI
+	TESTQ $0x0000003f, SI
+	JNZ   cached268
+	TESTQ $0x0000003f, AX
+	JNZ   cached268
+	INCQ  BX
+
+cached268:
+	MOVQ            BX, (SP)
+	MOVQ            cells_base+88(FP), BX
+	VPBROADCASTD    word_7fffffff<>+0(SB), Z2
+	VBROADCASTI32X4 turned_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z6
+	MOVQ            $0x000000000000ffff, SI
+	KMOVQ           SI, K1
+	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z7
+	VPBROADCASTD    (BX), Z1
+	VPBROADCASTD    4(BX), Z3
+	VPBROADCASTD    8(BX), Z4
+	VPTERNLOGD      $0xff, Z5, Z5, Z5
+	VPSLLVD         Z1, Z5, Z5
+	VPTERNLOGD      $0x0f, Z5, Z5, Z5
+	VPSRLVD         Z1, Z3, Z0
+	VMOVD           X0, SI
+	SHLQ            $0x02, SI
+	LEAQ            16(BX), BX
+	SUBQ            SI, BX
+	MOVQ            x_len+56(FP), SI
+	MOVQ            $0x00000000, ret+120(FP)
+
+fewAtATime269:
+	MOVQ         $0x00000000, 8(SP)
+	MOVQ         block+72(FP), R8
+	TESTQ        $0x0000003f, R8
+	JNZ          few270
+	CMPQ         R8, $0x00000200
+	JHI          few270
+	SHLQ         $0x02, R8
+	CMPQ         SI, R8
+	JB           few270
+	VPBROADCASTD word_7fffffff<>+0(SB), Z8
+	MOVQ         DX, R9
+	VBROADCASTSS least+84(FP), Z0
+	MOVQ         block+72(FP), DI
+	CMPQ         DI, $0x40
+	JB           done273
+
+loop272:
+	VPANDD  (R9), Z8, Z10
+	VPANDD  64(R9), Z8, Z11
+	VPANDD  128(R9), Z8, Z12
+	VPANDD  192(R9), Z8, Z13
+	VPMAXUD Z11, Z10, Z10
+	VPMAXUD Z13, Z12, Z12
+	VPMAXUD Z12, Z10, Z10
+	VPMAXUD Z10, Z0, Z0
+	ADDQ    $0x00000100, R9
+	SUBQ    $0x40, DI
+	CMPQ    DI, $0x40
+	JAE     loop272
+
+done273:
+	VBROADCASTSS least+84(FP), Z10
+	MOVQ         block+72(FP), DI
+	CMPQ         DI, $0x40
+	JB           done275
+
+loop274:
+	VPANDD  (R9), Z8, Z11
+	VPANDD  64(R9), Z8, Z12
+	VPANDD  128(R9), Z8, Z13
+	VPANDD  192(R9), Z8, Z14
+	VPMAXUD Z12, Z11, Z11
+	VPMAXUD Z14, Z13, Z13
+	VPMAXUD Z13, Z11, Z11
+	VPMAXUD Z11, Z10, Z10
+	ADDQ    $0x00000100, R9
+	SUBQ    $0x40, DI
+	CMPQ    DI, $0x40
+	JAE     loop274
+
+done275:
+	VBROADCASTSS least+84(FP), Z11
+	MOVQ         block+72(FP), DI
+	CMPQ         DI, $0x40
+	JB           done277
+
+loop276:
+	VPANDD  (R9), Z8, Z12
+	VPANDD  64(R9), Z8, Z13
+	VPANDD  128(R9), Z8, Z14
+	VPANDD  192(R9), Z8, Z15
+	VPMAXUD Z13, Z12, Z12
+	VPMAXUD Z15, Z14, Z14
+	VPMAXUD Z14, Z12, Z12
+	VPMAXUD Z12, Z11, Z11
+	ADDQ    $0x00000100, R9
+	SUBQ    $0x40, DI
+	CMPQ    DI, $0x40
+	JAE     loop276
+
+done277:
+	VBROADCASTSS least+84(FP), Z12
+	MOVQ         block+72(FP), DI
+	CMPQ         DI, $0x40
+	JB           done279
+
+loop278:
+	VPANDD  (R9), Z8, Z13
+	VPANDD  64(R9), Z8, Z14
+	VPANDD  128(R9), Z8, Z15
+	VPANDD  192(R9), Z8, Z17
+	VPMAXUD Z14, Z13, Z13
+	VPMAXUD Z17, Z15, Z15
+	VPMAXUD Z15, Z13, Z13
+	VPMAXUD Z13, Z12, Z12
+	ADDQ    $0x00000100, R9
+	SUBQ    $0x40, DI
+	CMPQ    DI, $0x40
+	JAE     loop278
+
+done279:
+	VSHUFI32X4 $0x88, Z10, Z0, Z13
+	VSHUFI32X4 $0xdd, Z10, Z0, Z0
+	VPMAXUD    Z0, Z13, Z13
+	VSHUFI32X4 $0x88, Z12, Z11, Z0
+	VSHUFI32X4 $0xdd, Z12, Z11, Z10
+	VPMAXUD    Z10, Z0, Z0
+	VSHUFI32X4 $0x88, Z0, Z13, Z10
+	VSHUFI32X4 $0xdd, Z0, Z13, Z0
+	VPMAXUD    Z0, Z10, Z10
+	VPSHUFD    $0x4e, Z10, Z0
+	VPMAXUD    Z0, Z10, Z10
+	VPSHUFD    $0xb1, Z10, Z0
+	VPMAXUD    Z0, Z10, Z10
+	VMOVDQU32  transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z0
+	VPERMD     Z10, Z0, Z10
+	VMOVAPS    X10, X0
+
+again280:
+	MOVQ         SI, DI
+	SUBQ         R8, DI
+	CMPQ         DI, R8
+	JB           last281
+	VBROADCASTSS least+84(FP), Z9
+	MOVQ         block+72(FP), DI
+	CMPQ         DI, $0x40
+	JB           done283
+
+loop282:
+	VPANDD  (R9), Z8, Z10
+	VPANDD  64(R9), Z8, Z11
+	VPANDD  128(R9), Z8, Z12
+	VPANDD  192(R9), Z8, Z13
+	VPMAXUD Z11, Z10, Z10
+	VPMAXUD Z13, Z12, Z12
+	VPMAXUD Z12, Z10, Z10
+	VPMAXUD Z10, Z9, Z9
+	ADDQ    $0x00000100, R9
+	SUBQ    $0x40, DI
+	CMPQ    DI, $0x40
+	JAE     loop282
+
+done283:
+	VBROADCASTSS least+84(FP), Z10
+	MOVQ         block+72(FP), DI
+	CMPQ         DI, $0x40
+	JB           done285
+
+loop284:
+	VPANDD  (R9), Z8, Z11
+	VPANDD  64(R9), Z8, Z12
+	VPANDD  128(R9), Z8, Z13
+	VPANDD  192(R9), Z8, Z14
+	VPMAXUD Z12, Z11, Z11
+	VPMAXUD Z14, Z13, Z13
+	VPMAXUD Z13, Z11, Z11
+	VPMAXUD Z11, Z10, Z10
+	ADDQ    $0x00000100, R9
+	SUBQ    $0x40, DI
+	CMPQ    DI, $0x40
+	JAE     loop284
+
+done285:
+	VBROADCASTSS least+84(FP), Z11
+	MOVQ         block+72(FP), DI
+	CMPQ         DI, $0x40
+	JB           done287
+
+loop286:
+	VPANDD  (R9), Z8, Z12
+	VPANDD  64(R9), Z8, Z13
+	VPANDD  128(R9), Z8, Z14
+	VPANDD  192(R9), Z8, Z15
+	VPMAXUD Z13, Z12, Z12
+	VPMAXUD Z15, Z14, Z14
+	VPMAXUD Z14, Z12, Z12
+	VPMAXUD Z12, Z11, Z11
+	ADDQ    $0x00000100, R9
+	SUBQ    $0x40, DI
+	CMPQ    DI, $0x40
+	JAE     loop286
+
+done287:
+	VBROADCASTSS least+84(FP), Z12
+	MOVQ         block+72(FP), DI
+	CMPQ         DI, $0x40
+	JB           done289
+
+loop288:
+	VPANDD  (R9), Z8, Z13
+	VPANDD  64(R9), Z8, Z14
+	VPANDD  128(R9), Z8, Z15
+	VPANDD  192(R9), Z8, Z17
+	VPMAXUD Z14, Z13, Z13
+	VPMAXUD Z17, Z15, Z15
+	VPMAXUD Z15, Z13, Z13
+	VPMAXUD Z13, Z12, Z12
+	ADDQ    $0x00000100, R9
+	SUBQ    $0x40, DI
+	CMPQ    DI, $0x40
+	JAE     loop288
+
+done289:
+	VSHUFI32X4 $0x88, Z10, Z9, Z13
+	VSHUFI32X4 $0xdd, Z10, Z9, Z9
+	VPMAXUD    Z9, Z13, Z13
+	VSHUFI32X4 $0x88, Z12, Z11, Z9
+	VSHUFI32X4 $0xdd, Z12, Z11, Z10
+	VPMAXUD    Z10, Z9, Z9
+	VSHUFI32X4 $0x88, Z9, Z13, Z10
+	VSHUFI32X4 $0xdd, Z9, Z13, Z9
+	VPMAXUD    Z9, Z10, Z10
+	VPSHUFD    $0x4e, Z10, Z9
+	VPMAXUD    Z9, Z10, Z10
+	VPSHUFD    $0xb1, Z10, Z9
+	VPMAXUD    Z9, Z10, Z10
+	VMOVDQU32  transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z9
+	VPERMD     Z10, Z9, Z10
+	VMOVAPS    X10, X9
+
+last281:
+	VBROADCASTSS divisor+80(FP), X10
+	VDIVPS       X10, X0, X0
+	VPSUBD.BCST  word_1<>+0(SB), X0, X10
+	VPCMPUD.BCST $0x05, word_7f7fffff<>+0(SB), X10, K2
+	KMOVW        K2, DI
+	TESTL        DI, DI
+	JZ           ordinary271
+	SUBQ         R8, SI
+	MOVQ         SI, 8(SP)
+	MOVQ         R8, SI
+	JMP          few270
+
+ordinary271:
+	VMOVUPS X0, (CX)
+	XORL    DI, DI
+
+block290:
+	MOVQ         block+72(FP), R10
+	VBROADCASTSS (CX), Z0
+	CMPQ         R10, $0x40
+	JB           done292
+
+loop291:
+	PREFETCHT0 16384(DX)
+	VMOVUPS    (DX), Z10
+	PREFETCHT0 16448(DX)
+	VMOVUPS    64(DX), Z11
+	PREFETCHT0 16512(DX)
+	VMOVUPS    128(DX), Z12
+	PREFETCHT0 16576(DX)
+	VMOVUPS    192(DX), Z13
+	VDIVPS     Z0, Z10, Z10
+	VPMOVD2M   Z10, K2
+	VPANDD     Z2, Z10, Z10
+	VPMAXSD    Z3, Z10, Z10
+	VPANDD     Z5, Z10, Z14
+	VPANDND    Z5, Z10, K2, Z14
+	VPSRLVD    Z1, Z10, Z10
+	VPADDD     Z4, Z10, K2, Z10
+	KMOVW      K1, K2
+	VPXORD     Z15, Z15, Z15
+	VPGATHERDD (BX)(Z10*4), K2, Z15
+	VPADDD     Z14, Z15, Z15
+	VPSRLVD    Z1, Z15, Z15
+	VDIVPS     Z0, Z11, Z11
+	VPMOVD2M   Z11, K2
+	VPANDD     Z2, Z11, Z11
+	VPMAXSD    Z3, Z11, Z11
+	VPANDD     Z5, Z11, Z10
+	VPANDND    Z5, Z11, K2, Z10
+	VPSRLVD    Z1, Z11, Z11
+	VPADDD     Z4, Z11, K2, Z11
+	KMOVW      K1, K2
+	VPXORD     Z14, Z14, Z14
+	VPGATHERDD (BX)(Z11*4), K2, Z14
+	VPADDD     Z10, Z14, Z14
+	VPSRLVD    Z1, Z14, Z14
+	VPSLLD     $0x08, Z14, Z14
+	VDIVPS     Z0, Z12, Z12
+	VPMOVD2M   Z12, K2
+	VPANDD     Z2, Z12, Z12
+	VPMAXSD    Z3, Z12, Z12
+	VPANDD     Z5, Z12, Z10
+	VPANDND    Z5, Z12, K2, Z10
+	VPSRLVD    Z1, Z12, Z12
+	VPADDD     Z4, Z12, K2, Z12
+	KMOVW      K1, K2
+	VPXORD     Z11, Z11, Z11
+	VPGATHERDD (BX)(Z12*4), K2, Z11
+	VPADDD     Z10, Z11, Z11
+	VPSRLVD    Z1, Z11, Z11
+	VPSLLD     $0x10, Z11, Z11
+	VDIVPS     Z0, Z13, Z13
+	VPMOVD2M   Z13, K2
+	VPANDD     Z2, Z13, Z13
+	VPMAXSD    Z3, Z13, Z13
+	VPANDD     Z5, Z13, Z10
+	VPANDND    Z5, Z13, K2, Z10
+	VPSRLVD    Z1, Z13, Z13
+	VPADDD     Z4, Z13, K2, Z13
+	KMOVW      K1, K2
+	VPXORD     Z12, Z12, Z12
+	VPGATHERDD (BX)(Z13*4), K2, Z12
+	VPADDD     Z10, Z12, Z12
+	VPSRLVD    Z1, Z12, Z12
+	VPSLLD     $0x18, Z12, Z12
+	VPTERNLOGD $0xfe, Z11, Z14, Z15
+	VPORD      Z12, Z15, Z15
+	VPSHUFB    Z6, Z15, Z15
+	VPERMD     Z15, Z7, Z15
+	CMPB       (SP), $0x00
+	JNE        past293
+	VMOVDQU64  Z15, (AX)
+
+stored294:
+	ADDQ $0x00000100, DX
+	ADDQ $0x00000040, AX
+	SUBQ $0x40, R10
+	CMPQ R10, $0x40
+	JAE  loop291
+
+done292:
+	ADDQ    $0x00000004, CX
+	INCQ    DI
+	CMPQ    DI, $0x04
+	JB      block290
+	SUBQ    R8, SI
+	VMOVAPS X9, X0
+	CMPQ    SI, R8
+	JAE     again280
+
+few270:
+	TESTQ        SI, SI
+	JZ           finished296
+	MOVQ         DX, R8
+	MOVQ         block+72(FP), DI
+	CMPQ         DI, SI
+	CMOVQGT      SI, DI
+	SUBQ         DI, SI
+	MOVQ         DI, R9
+	MOVQ         R8, R10
+	LEAQ         (R8)(DI*4), R8
+	VPBROADCASTD word_7fffffff<>+0(SB), Z0
+	VPXORD       Z8, Z8, Z8
+	VPXORD       Z10, Z10, Z10
+	VPXORD       Z11, Z11, Z11
+	VPXORD       Z12, Z12, Z12
+	VBROADCASTSS least+84(FP), Z8
+	CMPQ         R9, $0x40
+	JB           done298
+
+loop297:
+	VPANDD  (R10), Z0, Z13
+	VPMAXUD Z13, Z8, Z8
+	VPANDD  64(R10), Z0, Z13
+	VPMAXUD Z13, Z10, Z10
+	VPANDD  128(R10), Z0, Z13
+	VPMAXUD Z13, Z11, Z11
+	VPANDD  192(R10), Z0, Z13
+	VPMAXUD Z13, Z12, Z12
+	ADDQ    $0x00000100, R10
+	SUBQ    $0x40, R9
+	CMPQ    R9, $0x40
+	JAE     loop297
+
+done298:
+	CMPQ R9, $0x10
+	JB   done300
+
+loop299:
+	VPANDD  (R10), Z0, Z13
+	VPMAXUD Z13, Z8, Z8
+	ADDQ    $0x00000040, R10
+	SUBQ    $0x10, R9
+	CMPQ    R9, $0x10
+	JAE     loop299
+
+done300:
+	TESTQ    R9, R9
+	JZ       done301
+	MOVQ     $-1, R11
+	BZHIQ    R9, R11, R11
+	KMOVW    R11, K2
+	VPANDD.Z (R10), Z0, K2, Z0
+	VPMAXUD  Z0, Z8, Z8
+
+done301:
+	VPMAXUD       Z10, Z8, Z8
+	VPMAXUD       Z12, Z11, Z11
+	VPMAXUD       Z11, Z8, Z8
+	VEXTRACTI64X4 $0x01, Z8, Y0
+	VPMAXUD       Z0, Z8, Z8
+	VSHUFI64X2    $0x02, Z8, Z8, Z0
+	VPMAXUD       Z0, Z8, Z8
+	VPSHUFD       $0x4e, Z8, Z0
+	VPMAXUD       Z0, Z8, Z8
+	VSHUFI64X2    $0x01, Z8, Z8, Z0
+	VPMAXUD       Z0, Z8, Z8
+	VPSHUFD       $0xb1, Z8, Z0
+	VPMAXUD       Z0, Z8, Z8
+	VMOVAPS       X8, X0
+
+block295:
+	XORL         R9, R9
+	TESTQ        SI, SI
+	JZ           last302
+	MOVQ         block+72(FP), R9
+	CMPQ         R9, SI
+	CMOVQGT      SI, R9
+	SUBQ         R9, SI
+	MOVQ         R9, R10
+	MOVQ         R8, R11
+	LEAQ         (R8)(R9*4), R8
+	VPBROADCASTD word_7fffffff<>+0(SB), Z8
+	VPXORD       Z10, Z10, Z10
+	VPXORD       Z11, Z11, Z11
+	VPXORD       Z12, Z12, Z12
+	VPXORD       Z13, Z13, Z13
+	VBROADCASTSS least+84(FP), Z10
+	CMPQ         R10, $0x40
+	JB           done304
+
+loop303:
+	VPANDD  (R11), Z8, Z14
+	VPMAXUD Z14, Z10, Z10
+	VPANDD  64(R11), Z8, Z14
+	VPMAXUD Z14, Z11, Z11
+	VPANDD  128(R11), Z8, Z14
+	VPMAXUD Z14, Z12, Z12
+	VPANDD  192(R11), Z8, Z14
+	VPMAXUD Z14, Z13, Z13
+	ADDQ    $0x00000100, R11
+	SUBQ    $0x40, R10
+	CMPQ    R10, $0x40
+	JAE     loop303
+
+done304:
+	CMPQ R10, $0x10
+	JB   done306
+
+loop305:
+	VPANDD  (R11), Z8, Z14
+	VPMAXUD Z14, Z10, Z10
+	ADDQ    $0x00000040, R11
+	SUBQ    $0x10, R10
+	CMPQ    R10, $0x10
+	JAE     loop305
+
+done306:
+	TESTQ    R10, R10
+	JZ       done307
+	MOVQ     $-1, R12
+	BZHIQ    R10, R12, R12
+	KMOVW    R12, K2
+	VPANDD.Z (R11), Z8, K2, Z8
+	VPMAXUD  Z8, Z10, Z10
+
+done307:
+	VPMAXUD       Z11, Z10, Z10
+	VPMAXUD       Z13, Z12, Z12
+	VPMAXUD       Z12, Z10, Z10
+	VEXTRACTI64X4 $0x01, Z10, Y8
+	VPMAXUD       Z8, Z10, Z10
+	VSHUFI64X2    $0x02, Z10, Z10, Z8
+	VPMAXUD       Z8, Z10, Z10
+	VPSHUFD       $0x4e, Z10, Z8
+	VPMAXUD       Z8, Z10, Z10
+	VSHUFI64X2    $0x01, Z10, Z10, Z8
+	VPMAXUD       Z8, Z10, Z10
+	VPSHUFD       $0xb1, Z10, Z8
+	VPMAXUD       Z8, Z10, Z10
+	VMOVAPS       X10, X16
+
+last302:
+	VMOVD X0, R10
+	CMPL  R10, $0x7f800000
+	JB    finite308
+	INCQ  ret+120(FP)
+	MOVL  $0x7fc00000, R10
+
+zero309:
+	MOVL         R10, (CX)
+	MOVQ         cells_base+88(FP), R10
+	MOVL         12(R10), R10
+	LEAQ         (DX)(DI*4), DX
+	VPBROADCASTB R10, Z0
+	CMPQ         DI, $0x40
+	JB           done313
+
+loop312:
+	VMOVDQU64 Z0, (AX)
+	ADDQ      $0x00000040, AX
+	SUBQ      $0x40, DI
+	CMPQ      DI, $0x40
+	JAE       loop312
+
+done313:
+	MOVQ     $-1, R10
+	BZHIQ    DI, R10, R10
+	KMOVQ    R10, K2
+	VMOVDQU8 Z0, K2, (AX)
+	ADDQ     DI, AX
+	JMP      done311
+
+finite308:
+	VDIVSS  divisor+80(FP), X0, X8
+	VMOVD   X8, R10
+	TESTL   R10, R10
+	JZ      zero309
+	CMPL    R10, $0x7f800000
+	JB      divided310
+	VMOVAPS X0, X8
+
+divided310:
+	VMOVSS       X8, (CX)
+	VBROADCASTSS X8, Z0
+	CMPQ         DI, $0x40
+	JB           done317
+
+loop316:
+	PREFETCHT0 16384(DX)
+	VMOVUPS    (DX), Z8
+	PREFETCHT0 16448(DX)
+	VMOVUPS    64(DX), Z10
+	PREFETCHT0 16512(DX)
+	VMOVUPS    128(DX), Z11
+	PREFETCHT0 16576(DX)
+	VMOVUPS    192(DX), Z12
+	VDIVPS     Z0, Z8, Z8
+	VPMOVD2M   Z8, K2
+	VPANDD     Z2, Z8, Z8
+	VPMAXSD    Z3, Z8, Z8
+	VPANDD     Z5, Z8, Z13
+	VPANDND    Z5, Z8, K2, Z13
+	VPSRLVD    Z1, Z8, Z8
+	VPADDD     Z4, Z8, K2, Z8
+	KMOVW      K1, K2
+	VPXORD     Z14, Z14, Z14
+	VPGATHERDD (BX)(Z8*4), K2, Z14
+	VPADDD     Z13, Z14, Z14
+	VPSRLVD    Z1, Z14, Z14
+	VDIVPS     Z0, Z10, Z10
+	VPMOVD2M   Z10, K2
+	VPANDD     Z2, Z10, Z10
+	VPMAXSD    Z3, Z10, Z10
+	VPANDD     Z5, Z10, Z8
+	VPANDND    Z5, Z10, K2, Z8
+	VPSRLVD    Z1, Z10, Z10
+	VPADDD     Z4, Z10, K2, Z10
+	KMOVW      K1, K2
+	VPXORD     Z13, Z13, Z13
+	VPGATHERDD (BX)(Z10*4), K2, Z13
+	VPADDD     Z8, Z13, Z13
+	VPSRLVD    Z1, Z13, Z13
+	VPSLLD     $0x08, Z13, Z13
+	VDIVPS     Z0, Z11, Z11
+	VPMOVD2M   Z11, K2
+	VPANDD     Z2, Z11, Z11
+	VPMAXSD    Z3, Z11, Z11
+	VPANDD     Z5, Z11, Z8
+	VPANDND    Z5, Z11, K2, Z8
+	VPSRLVD    Z1, Z11, Z11
+	VPADDD     Z4, Z11, K2, Z11
+	KMOVW      K1, K2
+	VPXORD     Z10, Z10, Z10
+	VPGATHERDD (BX)(Z11*4), K2, Z10
+	VPADDD     Z8, Z10, Z10
+	VPSRLVD    Z1, Z10, Z10
+	VPSLLD     $0x10, Z10, Z10
+	VDIVPS     Z0, Z12, Z12
+	VPMOVD2M   Z12, K2
+	VPANDD     Z2, Z12, Z12
+	VPMAXSD    Z3, Z12, Z12
+	VPANDD     Z5, Z12, Z8
+	VPANDND    Z5, Z12, K2, Z8
+	VPSRLVD    Z1, Z12, Z12
+	VPADDD     Z4, Z12, K2, Z12
+	KMOVW      K1, K2
+	VPXORD     Z11, Z11, Z11
+	VPGATHERDD (BX)(Z12*4), K2, Z11
+	VPADDD     Z8, Z11, Z11
+	VPSRLVD    Z1, Z11, Z11
+	VPSLLD     $0x18, Z11, Z11
+	VPTERNLOGD $0xfe, Z10, Z13, Z14
+	VPORD      Z11, Z14, Z14
+	VPSHUFB    Z6, Z14, Z14
+	VPERMD     Z14, Z7, Z14
+	CMPB       (SP), $0x00
+	JNE        past318
+	VMOVDQU64  Z14, (AX)
+
+stored319:
+	ADDQ $0x00000100, DX
+	ADDQ $0x00000040, AX
+	SUBQ $0x40, DI
+	CMPQ DI, $0x40
+	JAE  loop316
+
+done317:
+	TESTQ      DI, DI
+	JZ         none320
+	MOVQ       $-1, R10
+	BZHIQ      DI, R10, R10
+	KMOVW      R10, K2
+	SHRQ       $0x10, R10
+	VMOVUPS.Z  (DX), K2, Z8
+	KMOVW      R10, K2
+	SHRQ       $0x10, R10
+	VMOVUPS.Z  64(DX), K2, Z10
+	KMOVW      R10, K2
+	SHRQ       $0x10, R10
+	VMOVUPS.Z  128(DX), K2, Z11
+	KMOVW      R10, K2
+	SHRQ       $0x10, R10
+	VMOVUPS.Z  192(DX), K2, Z12
+	VDIVPS     Z0, Z8, Z8
+	VPMOVD2M   Z8, K2
+	VPANDD     Z2, Z8, Z8
+	VPMAXSD    Z3, Z8, Z8
+	VPANDD     Z5, Z8, Z13
+	VPANDND    Z5, Z8, K2, Z13
+	VPSRLVD    Z1, Z8, Z8
+	VPADDD     Z4, Z8, K2, Z8
+	KMOVW      K1, K2
+	VPXORD     Z14, Z14, Z14
+	VPGATHERDD (BX)(Z8*4), K2, Z14
+	VPADDD     Z13, Z14, Z14
+	VPSRLVD    Z1, Z14, Z14
+	VDIVPS     Z0, Z10, Z10
+	VPMOVD2M   Z10, K2
+	VPANDD     Z2, Z10, Z10
+	VPMAXSD    Z3, Z10, Z10
+	VPANDD     Z5, Z10, Z8
+	VPANDND    Z5, Z10, K2, Z8
+	VPSRLVD    Z1, Z10, Z10
+	VPADDD     Z4, Z10, K2, Z10
+	KMOVW      K1, K2
+	VPXORD     Z13, Z13, Z13
+	VPGATHERDD (BX)(Z10*4), K2, Z13
+	VPADDD     Z8, Z13, Z13
+	VPSRLVD    Z1, Z13, Z13
+	VPSLLD     $0x08, Z13, Z13
+	VDIVPS     Z0, Z11, Z11
+	VPMOVD2M   Z11, K2
+	VPANDD     Z2, Z11, Z11
+	VPMAXSD    Z3, Z11, Z11
+	VPANDD     Z5, Z11, Z8
+	VPANDND    Z5, Z11, K2, Z8
+	VPSRLVD    Z1, Z11, Z11
+	VPADDD     Z4, Z11, K2, Z11
+	KMOVW      K1, K2
+	VPXORD     Z10, Z10, Z10
+	VPGATHERDD (BX)(Z11*4), K2, Z10
+	VPADDD     Z8, Z10, Z10
+	VPSRLVD    Z1, Z10, Z10
+	VPSLLD     $0x10, Z10, Z10
+	VDIVPS     Z0, Z12, Z12
+	VPMOVD2M   Z12, K2
+	VPANDD     Z2, Z12, Z12
+	VPMAXSD    Z3, Z12, Z12
+	VPANDD     Z5, Z12, Z0
+	VPANDND    Z5, Z12, K2, Z0
+	VPSRLVD    Z1, Z12, Z12
+	VPADDD     Z4, Z12, K2, Z12
+	KMOVW      K1, K2
+	VPXORD     Z8, Z8, Z8
+	VPGATHERDD (BX)(Z12*4), K2, Z8
+	VPADDD     Z0, Z8, Z8
+	VPSRLVD    Z1, Z8, Z8
+	VPSLLD     $0x18, Z8, Z8
+	VPTERNLOGD $0xfe, Z10, Z13, Z14
+	VPORD      Z8, Z14, Z14
+	VPSHUFB    Z6, Z14, Z14
+	VPERMD     Z14, Z7, Z14
+	MOVQ       $-1, R10
+	BZHIQ      DI, R10, R10
+	KMOVQ      R10, K2
+	VMOVDQU8   Z14, K2, (AX)
+	ADDQ       DI, AX
+	LEAQ       (DX)(DI*4), DX
+	XORQ       DI, DI
+
+none320:
+done311:
+	ADDQ    $0x00000004, CX
+	VMOVAPS X16, X0
+	MOVQ    R9, DI
+	TESTQ   DI, DI
+	JNZ     block295
+
+finished296:
+	MOVQ  8(SP), SI
+	TESTQ SI, SI
+	JNZ   fewAtATime269
+	CMPQ  (SP), $0x00
+	JEQ   unfenced321
+	SFENCE
+
+unfenced321:
+	VZEROUPPER
+	RET
+
+past293:
+	VMOVNTDQ Z15, (AX)
+	JMP      stored294
+
+past318:
+	VMOVNTDQ Z14, (AX)
+	JMP      stored319
+
+DATA turned_c080400_d090501_e0a0602_f0b0703<>+0(SB)/4, $0x0c080400
+DATA turned_c080400_d090501_e0a0602_f0b0703<>+4(SB)/4, $0x0d090501
+DATA turned_c080400_d090501_e0a0602_f0b0703<>+8(SB)/4, $0x0e0a0602
+DATA turned_c080400_d090501_e0a0602_f0b0703<>+12(SB)/4, $0x0f0b0703
+GLOBL turned_c080400_d090501_e0a0602_f0b0703<>(SB), RODATA|NOPTR, $16
+
+DATA word_1<>+0(SB)/4, $0x00000001
+GLOBL word_1<>(SB), RODATA|NOPTR, $4
+
+DATA word_7f7fffff<>+0(SB)/4, $0x7f7fffff
+GLOBL word_7f7fffff<>(SB), RODATA|NOPTR, $4

@@ -20,6 +20,25 @@ import (
 
 var books8 = []*codebook.Codebook{codebook.Dynamic8(), codebook.Dynamic8Unsigned(), codebook.Linear8()}
 
+var (
+	// even has a threshold at zero, and none of its codes is that of zero.
+	even = book("even", 256, func(i int) float64 { return float64(2*i-255) / 255 })
+	// own is a caller's table with values close to each other in some places.
+	own = book("own", 200, func(i int) float64 { return math.Pow(float64(i-100)/100, 3) })
+)
+
+func book(name string, n int, value func(i int) float64) *codebook.Codebook {
+	values := make([]float32, n)
+	for i := range values {
+		values[i] = float32(value(i))
+	}
+	c, err := codebook.New(name, values)
+	if err != nil {
+		panic(err)
+	}
+	return c
+}
+
 type quantizer struct {
 	name     string
 	needs    cpufeature.Set
@@ -28,11 +47,11 @@ type quantizer struct {
 }
 
 // dynamic are quantisers of one of the dynamic maps.
-func dynamic(book *codebook.Codebook, quantize func(codes []uint8, scales, x []float32, block int, divisor float32, thresholds *[255]float32, stream bool) int) []quantizer {
+func dynamic(book *codebook.Codebook, quantize func(codes []uint8, scales, x []float32, block int, divisor, least float32, thresholds *[255]float32, stream bool) int) []quantizer {
 	list := []quantizer{}
 	for i, name := range []string{"avx512", "avx512-stream"} {
 		list = append(list, quantizer{name, cpufeature.AVX512, []*codebook.Codebook{book}, func(codes []uint8, scales, x []float32, f reference.Format) int {
-			return quantize(codes, scales, x, f.Block, divisor(f), f.Codebook.Thresholds(), i == 1)
+			return quantize(codes, scales, x, f.Block, divisor(f), 0, f.Codebook.Thresholds(), i == 1)
 		}})
 	}
 	return list
@@ -40,7 +59,21 @@ func dynamic(book *codebook.Codebook, quantize func(codes []uint8, scales, x []f
 
 var quantizers = slices.Concat(
 	[]quantizer{{"avx2", avx2, books8, func(codes []uint8, scales, x []float32, f reference.Format) int {
-		return amd64.QuantizeAVX2(codes, scales, x, f.Block, divisor(f), f.Codebook.Cells())
+		return amd64.QuantizeAVX2(codes, scales, x, f.Block, divisor(f), 0, f.Codebook.Cells())
+	}}, {"avx2-dynamic", avx2, []*codebook.Codebook{codebook.Dynamic8()}, func(codes []uint8, scales, x []float32, f reference.Format) int {
+		return amd64.QuantizeDynamic8AVX2(codes, scales, x, f.Block, divisor(f), 0, f.Codebook.Thresholds())
+	}}, {"avx2-dynamic", avx2, []*codebook.Codebook{codebook.Dynamic8Unsigned()}, func(codes []uint8, scales, x []float32, f reference.Format) int {
+		return amd64.QuantizeDynamic8UnsignedAVX2(codes, scales, x, f.Block, divisor(f), 0, f.Codebook.Thresholds())
+	}}, {"avx2-line", avx2, []*codebook.Codebook{codebook.Linear8(), even}, func(codes []uint8, scales, x []float32, f reference.Format) int {
+		return amd64.QuantizeLineAVX2(codes, scales, x, f.Block, divisor(f), 0, f.Codebook.Line(), f.Codebook.Thresholds())
+	}}, {"avx512-cells", cpufeature.AVX512, slices.Concat(books8, []*codebook.Codebook{own}), func(codes []uint8, scales, x []float32, f reference.Format) int {
+		return amd64.QuantizeCellsAVX512(codes, scales, x, f.Block, divisor(f), 0, f.Codebook.Cells(), false)
+	}}, {"avx512-cells-stream", cpufeature.AVX512, books8, func(codes []uint8, scales, x []float32, f reference.Format) int {
+		return amd64.QuantizeCellsAVX512(codes, scales, x, f.Block, divisor(f), 0, f.Codebook.Cells(), true)
+	}}, {"avx512-line", cpufeature.AVX512, []*codebook.Codebook{codebook.Linear8(), even}, func(codes []uint8, scales, x []float32, f reference.Format) int {
+		return amd64.QuantizeLineAVX512(codes, scales, x, f.Block, divisor(f), 0, f.Codebook.Line(), f.Codebook.Thresholds(), false)
+	}}, {"avx512-line-stream", cpufeature.AVX512, []*codebook.Codebook{codebook.Linear8()}, func(codes []uint8, scales, x []float32, f reference.Format) int {
+		return amd64.QuantizeLineAVX512(codes, scales, x, f.Block, divisor(f), 0, f.Codebook.Line(), f.Codebook.Thresholds(), true)
 	}}},
 	dynamic(codebook.Dynamic8(), amd64.QuantizeDynamic8AVX512),
 	dynamic(codebook.Dynamic8Unsigned(), amd64.QuantizeDynamic8UnsignedAVX512))
@@ -166,22 +199,53 @@ func TestQuantizeRandomBlocks(t *testing.T) {
 	})
 }
 
-func TestQuantizeEveryPattern(t *testing.T) {
+// aroundSeveral calls f with lengths around several blocks, which are done at a time.
+func aroundSeveral(f func(block, n int)) {
+	for _, block := range []int{64, 192, 512, 576} {
+		for _, n := range []int{4*block - 1, 4 * block, 4*block + 1, 8*block - 1, 8 * block, 8*block + 1, 9*block + 5} {
+			f(block, n)
+		}
+	}
+}
+
+const severalBlocks = 9*576 + 5
+
+func TestQuantizeSeveralBlocks(t *testing.T) {
 	eachQuantizer(t, func(t *testing.T, q quantizer, book *codebook.Codebook) {
-		codes, scales := make([]uint8, patternBlock), make([]float32, 1)
-		f := reference.Format{Codebook: book, Block: patternBlock}
-		everyPattern(t, book, codes, func(x []float32) { q.quantize(codes, scales, x, f) }, func(i int) uint8 { return codes[i] })
+		rng := rand.New(rand.NewPCG(1, 2))
+		codes, values, scales := testmem.New[uint8](t, severalBlocks), testmem.New[float32](t, severalBlocks), testmem.New[float32](t, 300)
+		aroundSeveral(func(block, n int) {
+			f := reference.Format{Codebook: book, Block: block, Headroom: n%3 == 1}
+			scales := scales.AtEnd(f.Scales(n))
+			everywhere(t, codes, values, n, func(codes []uint8, x []float32) {
+				hardBlocks(rng, x, f)
+				checkQuantize(t, f, codes, scales, x, func() int { return q.quantize(codes, scales, x, f) })
+			})
+		})
 	})
 }
 
-const patternBlock = 1 << 12
+func TestQuantizeEveryPattern(t *testing.T) {
+	eachQuantizer(t, func(t *testing.T, q quantizer, book *codebook.Codebook) {
+		codes, scales := make([]uint8, patternElements), make([]float32, patternElements)
+		for _, block := range patternBlocks {
+			f := reference.Format{Codebook: book, Block: block}
+			everyPattern(t, f, codes, func(x []float32) { q.quantize(codes, scales[:f.Scales(len(x))], x, f) })
+		}
+	})
+}
+
+const patternElements = 1 << 12
+
+// patternBlocks are of such a length that they are done one at a time, and several at a time.
+var patternBlocks = []int{patternElements, 512}
 
 // everyPattern quantises all numbers from 0 to 1, then to -1, in blocks that begin with 1.
-// Where the first and the last of the others have one code, all bytes of codes are the same.
-func everyPattern(t *testing.T, book *codebook.Codebook, codes []uint8, quantize func(x []float32), code func(i int) uint8) {
+// Where the first and the last of the others have one code, all bytes of a block's codes are
+// the same.
+func everyPattern(t *testing.T, f reference.Format, codes []uint8, quantize func(x []float32)) {
 	t.Helper()
-	x, thresholds, step := make([]float32, patternBlock), book.Thresholds(), stride()
-	x[0] = 1
+	x, thresholds, step := make([]float32, patternElements), f.Codebook.Thresholds(), stride()
 	for sign := range uint32(2) {
 		below := 0 // thresholds below the last number
 		index := func(v float32) int {
@@ -194,19 +258,25 @@ func everyPattern(t *testing.T, book *codebook.Codebook, codes []uint8, quantize
 			return below
 		}
 		for bits := uint64(0); bits <= 0x3f800000; {
-			for i := range x[1:] {
-				x[i+1] = math.Float32frombits(sign<<31 | uint32(min(bits, 0x3f800000)))
-				bits += step
+			for i := range x {
+				if x[i] = 1; i%f.Block != 0 {
+					x[i] = math.Float32frombits(sign<<31 | uint32(min(bits, 0x3f800000)))
+					bits += step
+				}
 			}
 			quantize(x)
-			first, last := index(x[1]), index(x[len(x)-1])
-			want := book.Codes()[first]
-			if first == last && code(1) == want && code(2) == want && bytes.Equal(codes[1:len(codes)-1], codes[2:]) {
-				continue
-			}
-			for i, v := range x[1:] {
-				if want := book.Codes()[index(v)]; code(i+1) != want {
-					t.Fatalf("%s: %08x has code %d, want %d", book.Name(), math.Float32bits(v), code(i+1), want)
+			for lo := 0; lo < len(x); lo += f.Block {
+				code := func(i int) uint8 { return f.Get(codes, lo+i) }
+				its := codes[f.CodeBytes(lo):f.CodeBytes(lo+f.Block)]
+				first, last := index(x[lo+1]), index(x[lo+f.Block-1])
+				want := f.Codebook.Codes()[first]
+				if first == last && code(1) == want && code(2) == want && code(3) == want && bytes.Equal(its[1:len(its)-1], its[2:]) {
+					continue
+				}
+				for i := 1; i < f.Block; i++ {
+					if want := f.Codebook.Codes()[index(x[lo+i])]; code(i) != want {
+						t.Fatalf("%s: %08x has code %d, want %d", f.Codebook.Name(), math.Float32bits(x[lo+i]), code(i), want)
+					}
 				}
 			}
 		}

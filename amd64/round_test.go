@@ -12,6 +12,7 @@ import (
 	"github.com/lowbit-go/lowbit/bf16"
 	"github.com/lowbit-go/lowbit/internal/cpufeature"
 	"github.com/lowbit-go/lowbit/internal/cpufeature/cputest"
+	"github.com/lowbit-go/lowbit/internal/float16"
 	"github.com/lowbit-go/lowbit/internal/testmem"
 )
 
@@ -78,17 +79,28 @@ var roundings = []struct {
 	{"truncate/avx2", avx2, amd64.TruncateAVX2, bf16.Truncate},
 	{"truncate/avx512", cpufeature.AVX512, cached(amd64.TruncateAVX512), bf16.Truncate},
 	{"truncate/avx512-stream", cpufeature.AVX512, streamed(amd64.TruncateAVX512), bf16.Truncate},
+	{"float16/avx2", cpufeature.AVX2 | cpufeature.F16C, amd64.RoundFloat16AVX2, toFloat16},
+	{"float16/avx512", cpufeature.AVX512, cached(amd64.RoundFloat16AVX512), toFloat16},
+	{"float16/avx512-stream", cpufeature.AVX512, streamed(amd64.RoundFloat16AVX512), toFloat16},
 }
+
+func toFloat16(x float32) bf16.BF16 { return bf16.BF16(float16.FromFloat32(x)) }
 
 var widenings = []struct {
 	name     string
 	needs    cpufeature.Set
 	function func(dst []float32, src []uint16)
+	want     func(uint16) float32
 }{
-	{"avx2", avx2, amd64.WidenAVX2},
-	{"avx512", cpufeature.AVX512, cached(amd64.WidenAVX512)},
-	{"avx512-stream", cpufeature.AVX512, streamed(amd64.WidenAVX512)},
+	{"avx2", avx2, amd64.WidenAVX2, fromBF16},
+	{"avx512", cpufeature.AVX512, cached(amd64.WidenAVX512), fromBF16},
+	{"avx512-stream", cpufeature.AVX512, streamed(amd64.WidenAVX512), fromBF16},
+	{"float16/avx2", cpufeature.AVX2 | cpufeature.F16C, amd64.WidenFloat16AVX2, float16.ToFloat32},
+	{"float16/avx512", cpufeature.AVX512, cached(amd64.WidenFloat16AVX512), float16.ToFloat32},
+	{"float16/avx512-stream", cpufeature.AVX512, streamed(amd64.WidenFloat16AVX512), float16.ToFloat32},
 }
+
+func fromBF16(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
 
 var stochastics = []struct {
 	name     string
@@ -96,7 +108,14 @@ var stochastics = []struct {
 	function func(dst []uint16, src []float32, seed, step, first uint64)
 }{
 	{"avx2", avx2, amd64.StochasticAVX2},
-	{"avx512", cpufeature.AVX512, amd64.StochasticAVX512},
+	{"avx512", cpufeature.AVX512, stochastic512(false)},
+	{"avx512-stream", cpufeature.AVX512, stochastic512(true)},
+}
+
+func stochastic512(stream bool) func(dst []uint16, src []float32, seed, step, first uint64) {
+	return func(dst []uint16, src []float32, seed, step, first uint64) {
+		amd64.StochasticAVX512(dst, src, seed, step, first, stream)
+	}
 }
 
 // cached and streamed are a function with stores through the caches and past them.
@@ -204,7 +223,7 @@ func TestWiden(t *testing.T) {
 					}
 					w.function(dst, src)
 					for i, v := range src {
-						if math.Float32bits(dst[i]) != uint32(v)<<16 {
+						if math.Float32bits(dst[i]) != math.Float32bits(w.want(v)) {
 							t.Fatalf("widen of %04x at %d of %d: %08x", v, i, n, math.Float32bits(dst[i]))
 						}
 					}

@@ -5,7 +5,7 @@
 #include "textflag.h"
 
 // func StochasticAVX2(dst []uint16, src []float32, seed uint64, step uint64, first uint64)
-// Requires: AVX, AVX2, CMOV
+// Requires: AVX, AVX2, CMOV, MMX+
 TEXT ·StochasticAVX2(SB), $768-72
 	MOVQ         dst_base+0(FP), AX
 	MOVQ         src_base+24(FP), CX
@@ -113,6 +113,10 @@ TEXT ·StochasticAVX2(SB), $768-72
 	JZ           done2
 
 draw1:
+	PREFETCHT0   16384(CX)
+	PREFETCHT0   16448(CX)
+	PREFETCHT0   16512(CX)
+	PREFETCHT0   16576(CX)
 	VMOVQ        BX, X8
 	VPBROADCASTQ X8, Y8
 	VPADDQ       lanes_0_0_1_0_2_0_3_0<>+0(SB), Y8, Y8

@@ -57,7 +57,18 @@ var conversionLoads = slices.Concat(
 		x, y := normal(n), narrow(n)
 		arrays := roofs.Arrays{Read: bases{base(y)}, Write: bases{base(x)}}
 		return vectors[kernels.WidenFunc]{dtype: "bfloat16", arrays: arrays, each: func(widen kernels.WidenFunc, lo, hi int) { widen(x[lo:hi], y[lo:hi]) }}
-	}, kernels.OpWiden))
+	}, kernels.OpWiden),
+	vectorLoads(func(_ *kernels.Op[kernels.RoundFloat16Func], n int) vectors[kernels.RoundFloat16Func] {
+		x, y := normal(n), make([]uint16, n)
+		arrays := roofs.Arrays{Read: bases{base(x)}, Write: bases{base(y)}}
+		return vectors[kernels.RoundFloat16Func]{dtype: "float32", arrays: arrays, each: func(round kernels.RoundFloat16Func, lo, hi int) { round(y[lo:hi], x[lo:hi]) }}
+	}, kernels.OpRoundFloat16),
+	vectorLoads(func(_ *kernels.Op[kernels.WidenFloat16Func], n int) vectors[kernels.WidenFloat16Func] {
+		x, y := normal(n), make([]uint16, n)
+		reference.RoundFloat16(y, x)
+		arrays := roofs.Arrays{Read: bases{base(y)}, Write: bases{base(x)}}
+		return vectors[kernels.WidenFloat16Func]{dtype: "float16", arrays: arrays, each: func(widen kernels.WidenFloat16Func, lo, hi int) { widen(x[lo:hi], y[lo:hi]) }}
+	}, kernels.OpWidenFloat16))
 
 var sumLoads = slices.Concat(
 	vectorLoads(func(_ *kernels.Op[kernels.AbsmaxFunc], n int) vectors[kernels.AbsmaxFunc] {

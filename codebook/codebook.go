@@ -26,8 +26,14 @@ type Codebook struct {
 	makeOnce sync.Once
 	cells    []uint32
 
+	lineOnce sync.Once
+	line     *[3]uint32
+
 	nibbleOnce  sync.Once
 	nibbleCells *[64]uint32
+
+	rangesOnce   sync.Once
+	nibbleRanges *[48]uint32
 }
 
 // New makes a codebook from the value of each code, code 0 first. The values must be

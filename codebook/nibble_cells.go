@@ -18,28 +18,60 @@ func (c *Codebook) NibbleCells() *[64]uint32 {
 }
 
 func (c *Codebook) makeNibbleCells() *[64]uint32 {
-	const nearEnd, tiny = 1e-4, 0x1p-30
-	if c.bits != 4 || c.decode[c.codes[0]] < -1 {
+	var cells [64]uint32
+	ok := c.eachNibbleCell(1, func(cell int, below int, thresholds []float32) {
+		cells[cell], cells[32+cell] = math.Float32bits(float32(math.Inf(1))), uint32(below)
+		for _, t := range thresholds {
+			cells[cell] = math.Float32bits(t)
+		}
+	})
+	if !ok {
 		return nil
 	}
-	var cells [64]uint32
+	return &cells
+}
+
+// NibbleRanges is NibbleCells with up to three thresholds a cell: the number of thresholds in
+// the cells below each, then the bits of all thresholds, padded with +Inf.
+func (c *Codebook) NibbleRanges() *[48]uint32 {
+	c.rangesOnce.Do(func() { c.nibbleRanges = c.makeNibbleRanges() })
+	return c.nibbleRanges
+}
+
+func (c *Codebook) makeNibbleRanges() *[48]uint32 {
+	var ranges [48]uint32
+	ok := c.eachNibbleCell(3, func(cell int, below int, _ []float32) { ranges[cell] = uint32(below) })
+	if !ok {
+		return nil
+	}
+	for i := range 16 {
+		ranges[32+i] = math.Float32bits(c.thresholds[i])
+	}
+	return &ranges
+}
+
+// eachNibbleCell tells whether no cell has more thresholds than most, and none near its end.
+func (c *Codebook) eachNibbleCell(most int, f func(cell int, below int, thresholds []float32)) bool {
+	const nearEnd, tiny = 1e-4, 0x1p-30
+	if c.bits != 4 || c.decode[c.codes[0]] < -1 {
+		return false
+	}
 	below := 0
 	for k := -16; k < 16; k++ {
-		cells[k&31], cells[32+k&31] = math.Float32bits(float32(math.Inf(1))), uint32(below)
-		found := 0
+		var found []float32
 		for _, t := range c.thresholds[:c.size-1] {
 			switch place := nibbleCells*float64(t) - float64(k); {
 			case math.Abs(place) < nearEnd, math.Abs(float64(t)) < tiny:
-				return nil
+				return false
 			case 0 <= place && place < 1:
-				cells[k&31] = math.Float32bits(t)
-				found++
+				found = append(found, t)
 			}
 		}
-		if found > 1 {
-			return nil
+		if len(found) > most {
+			return false
 		}
-		below += found
+		f(k&31, below, found)
+		below += len(found)
 	}
-	return &cells
+	return true
 }

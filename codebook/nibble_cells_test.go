@@ -18,17 +18,35 @@ func encodeByNibbleCell(cells *[64]uint32, c *Codebook, r float32) uint8 {
 	return c.codes[index]
 }
 
+// encodeByNibbleRange is the search that the ranges are made for.
+func encodeByNibbleRange(ranges *[48]uint32, c *Codebook, r float32) uint8 {
+	index := ranges[int(math.Floor(nibbleCells*float64(r)))&31]
+	if r > math.Float32frombits(ranges[32+min(index+1, 15)]) {
+		index += 2
+	}
+	if r > math.Float32frombits(ranges[32+index]) {
+		index++
+	}
+	return c.codes[index]
+}
+
 func TestNibbleCells(t *testing.T) {
-	with := []string{}
+	var with, ranged []string
 	for _, book := range All() {
-		cells := book.NibbleCells()
-		if cells == nil {
+		cells, ranges := book.NibbleCells(), book.NibbleRanges()
+		if cells != nil {
+			with = append(with, book.Name())
+		}
+		if ranges == nil {
 			continue
 		}
-		with = append(with, book.Name())
+		ranged = append(ranged, book.Name())
 		check := func(r float32) {
 			if -1 <= r && r <= 1 {
-				require.Equal(t, book.Encode(r), encodeByNibbleCell(cells, book, r), "%s: %v", book.Name(), r)
+				require.Equal(t, book.Encode(r), encodeByNibbleRange(ranges, book, r), "%s: %v", book.Name(), r)
+				if cells != nil {
+					require.Equal(t, book.Encode(r), encodeByNibbleCell(cells, book, r), "%s: %v", book.Name(), r)
+				}
 			}
 		}
 		for bits := uint32(0); bits <= 0x3f800000; bits += 9973 {
@@ -42,11 +60,13 @@ func TestNibbleCells(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{"nf4", "fp4", "linear4"}, with)
+	require.Equal(t, []string{"nf4", "fp4", "de4", "linear4"}, ranged)
 }
 
 func TestNoNibbleCells(t *testing.T) {
 	for name, values := range map[string][]float32{
 		"two in a cell":    {-1, 0, 0.01, 0.02, 1},
+		"four in a cell":   {-1, 0, 0.01, 0.02, 0.03, 0.04, 1},
 		"a tiny threshold": {0, 0x1p-31, 1},
 		"zero":             {-0.5, 0.5, 1},
 		"near an end":      {-1, 1.0 / nibbleCells, 3.0 / nibbleCells, 1}, // whose middle is the end of a cell
@@ -55,5 +75,6 @@ func TestNoNibbleCells(t *testing.T) {
 		book, err := New(name, values)
 		require.NoError(t, err)
 		require.Nil(t, book.NibbleCells(), name)
+		require.Equal(t, name == "two in a cell", book.NibbleRanges() != nil, name)
 	}
 }

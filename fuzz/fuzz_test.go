@@ -32,6 +32,8 @@ func FuzzBF16Widen(f *testing.F)            { fuzzOperation(f, "bf16_widen") }
 func FuzzDequantize(f *testing.F)           { fuzzOperation(f, "dequantize") }
 func FuzzDot(f *testing.F)                  { fuzzOperation(f, "dot") }
 func FuzzFactorMeans(f *testing.F)          { fuzzOperation(f, "factor_means") }
+func FuzzFloat16Round(f *testing.F)         { fuzzOperation(f, "float16_round") }
+func FuzzFloat16Widen(f *testing.F)         { fuzzOperation(f, "float16_widen") }
 func FuzzGemmBFloat16(f *testing.F)         { fuzzOperation(f, "gemm_bfloat16") }
 func FuzzGemmFloat32(f *testing.F)          { fuzzOperation(f, "gemm_float32") }
 func FuzzMuonDirection(f *testing.F)        { fuzzOperation(f, "muon_direction") }

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/lowbit-go/lowbit/bf16"
+	"github.com/lowbit-go/lowbit/internal/float16"
 	"github.com/lowbit-go/lowbit/kernels"
 )
 
@@ -48,6 +49,10 @@ func (o *output) bf16Bits(name string, x []bf16.BF16) {
 	o.add(field{name, patterns(x, func(v bf16.BF16) uint64 { return uint64(v) }), bf16Value, nil})
 }
 
+func (o *output) float16Bits(name string, x []uint16) {
+	o.add(field{name, patterns(x, func(v uint16) uint64 { return uint64(v) }), float16Value, nil})
+}
+
 // floats are results where any NaN equals any other.
 func (o *output) floats(name string, x kernels.Floats) {
 	if x.BF16 == nil {
@@ -82,6 +87,7 @@ func patterns[T any](x []T, bits func(T) uint64) []uint64 {
 
 func float32Value(bits uint64) float64 { return float64(math.Float32frombits(uint32(bits))) }
 func bf16Value(bits uint64) float64    { return float64(bf16.BF16(bits).Float32()) }
+func float16Value(bits uint64) float64 { return float64(float16.ToFloat32(uint16(bits))) }
 func integerValue(bits uint64) float64 { return float64(bits) }
 
 // compare holds results against the reference's, whose fields state the bounds.

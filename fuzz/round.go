@@ -10,7 +10,9 @@ import (
 var conversionTrials = slices.Concat(
 	trials(decodeRound, kernels.OpRound, kernels.OpTruncate),
 	trials(decodeStochastic, kernels.OpStochastic),
-	trials(decodeWiden, kernels.OpWiden))
+	trials(decodeWiden, kernels.OpWiden),
+	trials(decodeRoundFloat16, kernels.OpRoundFloat16),
+	trials(decodeWidenFloat16, kernels.OpWidenFloat16))
 
 type roundInput struct{ x []float32 }
 
@@ -65,5 +67,37 @@ func (w *widenInput) run(widen kernels.WidenFunc, mem memory) (o output) {
 	widen(dst, x)
 	o.float32s("dst", dst)
 	o.bf16Bits("x", x)
+	return o
+}
+
+type roundFloat16Input struct{ x []float32 }
+
+func decodeRoundFloat16(_ *kernels.Op[kernels.RoundFloat16Func], in *input) *roundFloat16Input {
+	return &roundFloat16Input{in.values("x", in.length(16), nil)}
+}
+
+func (r *roundFloat16Input) run(round kernels.RoundFloat16Func, mem memory) (o output) {
+	dst, x := place(mem, make([]uint16, len(r.x))), place(mem, r.x)
+	round(dst, x)
+	o.float16Bits("dst", dst)
+	o.float32Bits("x", x)
+	return o
+}
+
+type widenFloat16Input struct{ x []uint16 }
+
+func decodeWidenFloat16(_ *kernels.Op[kernels.WidenFloat16Func], in *input) *widenFloat16Input {
+	x := make([]uint16, in.length(16))
+	for i := range x {
+		x[i] = uint16(in.random.Uint32())
+	}
+	return &widenFloat16Input{x}
+}
+
+func (w *widenFloat16Input) run(widen kernels.WidenFloat16Func, mem memory) (o output) {
+	dst, x := place(mem, make([]float32, len(w.x))), place(mem, w.x)
+	widen(dst, x)
+	o.float32Bits("dst", dst)
+	o.float16Bits("x", x)
 	return o
 }

@@ -70,3 +70,55 @@ func (w *widenInput) properties(t *testing.T, _ *input) {
 		}
 	}
 }
+
+func (r *roundFloat16Input) properties(t *testing.T, _ *input) {
+	got := make([]uint16, len(r.x))
+	require.NoError(t, kernels.RoundFloat16(got, r.x))
+	for i, x := range r.x {
+		bits, sign, size := math.Float32bits(x), got[i]&0x8000, got[i]&0x7fff
+		equal(t, uint16(bits>>16&0x8000), sign, "%08x", bits)
+		if x != x {
+			equal(t, 0x7e00|uint16(bits>>13&0x3ff), size, "%08x", bits)
+			continue
+		}
+		// nothing is nearer, and of two that are as near it is the even one
+		distance := math.Abs(math.Abs(float64(x)) - float16Magnitude(size))
+		if math.IsInf(float64(x), 0) {
+			distance = 0
+		}
+		for _, other := range []uint16{size - 1, size + 1} {
+			if other > 0x7c00 {
+				continue
+			}
+			farther := math.Abs(math.Abs(float64(x)) - float16Magnitude(other))
+			equal(t, true, distance < farther || distance == farther && size%2 == 0, "%08x is %04x", bits, got[i])
+		}
+	}
+}
+
+// float16Magnitude is the value of a binary16 magnitude, where the infinite one is what would
+// follow the largest finite one.
+func float16Magnitude(h uint16) float64 {
+	exponent, fraction := int(h>>10), float64(h&0x3ff)
+	if exponent == 0 {
+		return math.Ldexp(fraction, -24)
+	}
+	return math.Ldexp(1024+fraction, exponent-25)
+}
+
+func (w *widenFloat16Input) properties(t *testing.T, _ *input) {
+	got := make([]float32, len(w.x))
+	require.NoError(t, kernels.WidenFloat16(got, w.x))
+	for i, h := range w.x {
+		size := h & 0x7fff
+		want := float16Magnitude(size)
+		if size == 0x7c00 {
+			want = math.Inf(1)
+		}
+		if size > 0x7c00 {
+			equal(t, uint32(h&0x8000)<<16|0x7fc00000|uint32(h&0x3ff)<<13, math.Float32bits(got[i]), "%04x", h)
+			continue
+		}
+		equal(t, math.Float64bits(math.Copysign(want, 1-2*float64(h>>15))), math.Float64bits(float64(got[i])), "%04x", h)
+	}
+}

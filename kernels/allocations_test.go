@@ -53,6 +53,10 @@ func TestHotPathsAllocateNothing(t *testing.T) {
 			"dequantize": func() { _ = kernels.Dequantize(y, m.Codes, m.Scales, f) },
 			"quantize16": func() { _, _ = kernels.QuantizeBF16(m.Codes, m.Scales, narrow, f) },
 			"decode16":   func() { _ = kernels.DequantizeBF16(narrow, m.Codes, m.Scales, f) },
+			"float16":    func() { _, _ = kernels.QuantizeFloat16(m.Codes, m.Scales, narrow, f) },
+			"to float16": func() { _ = kernels.DequantizeFloat16(narrow, m.Codes, m.Scales, f) },
+			"round16":    func() { _ = kernels.RoundFloat16(narrow, x) },
+			"widen16":    func() { _ = kernels.WidenFloat16(y, narrow) },
 			"round":      func() { _ = kernels.Round(narrow, x) },
 			"widen":      func() { _ = kernels.Widen(y, narrow) },
 			"absmax":     func() { kernels.Absmax(x) },
@@ -60,6 +64,20 @@ func TestHotPathsAllocateNothing(t *testing.T) {
 			"adamw":      func() { _, _ = kernels.AdamW(tensors, &scalars) },
 		} {
 			require.Zerof(t, testing.AllocsPerRun(20, call), "%s of %d elements", name, n)
+		}
+	}
+}
+
+// TestLongBlocksOfHalves: they need no more memory than others.
+func TestLongBlocksOfHalves(t *testing.T) {
+	const n = 20_001
+	for _, half := range halfFormats {
+		for _, f := range []kernels.Format{{Codebook: codebook.Dynamic8(), Block: n - 2}, {Codebook: codebook.NF4(), Block: 5001}} {
+			x, codes, scales := make([]uint16, n), make([]uint8, f.CodeBytes(n)), make([]float32, f.Scales(n))
+			require.Zero(t, testing.AllocsPerRun(20, func() {
+				_, _ = half.quantize(codes, scales, x, f)
+				_ = half.dequantize(x, codes, scales, f)
+			}))
 		}
 	}
 }

@@ -9,6 +9,8 @@ type implementations struct {
 	round, truncate []Impl[RoundFunc]
 	stochastic      []Impl[StochasticFunc]
 	widen           []Impl[WidenFunc]
+	roundFloat16    []Impl[RoundFloat16Func]
+	widenFloat16    []Impl[WidenFloat16Func]
 
 	absmax                  []Impl[AbsmaxFunc]
 	normFloat32, normBF16   []Impl[ChunkSumsFunc]

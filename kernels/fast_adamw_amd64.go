@@ -133,7 +133,7 @@ const adamWLargestBlock = 4096
 func adamWBlocks[W, G number](forAVX2 blocksStep[W, G], forAVX512 dynamicBlocksStep[W, G]) []Impl[AdamWFunc] {
 	in512 := adamW8bitStep{&adamWAVX512VBMI, forAVX512.run, dynamicMoments}
 	in2 := adamW8bitStep{&adamWAVX2, forAVX2.run, momentsInCells}
-	return withMany(avx512[AdamWFunc]("avx512vbmi", cpufeature.VBMI|cpufeature.AVX2|cpufeature.FMA, in512.one, avx2[AdamWFunc](in2.one)), in512.many, in2.many)
+	return withMany(avx512[AdamWFunc]("avx512vbmi", cpufeature.VBMI, in512.one, avx2[AdamWFunc](in2.one)), in512.many, in2.many)
 }
 
 // adamW8bitStep is the step of 8-bit codes, fused where that knows the moments' codebooks.

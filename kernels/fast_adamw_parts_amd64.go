@@ -7,7 +7,6 @@ import (
 	"unsafe"
 
 	"github.com/lowbit-go/lowbit/amd64"
-	"github.com/lowbit-go/lowbit/codebook"
 	"github.com/lowbit-go/lowbit/internal/race"
 	"github.com/lowbit-go/lowbit/kernels/reference"
 )
@@ -28,23 +27,8 @@ type adamWParts struct {
 var (
 	adamWAVX2       = adamWParts{kitAVX2, false, amd64.AdamWF32WF32GF32AVX2, amd64.AdamWOptaxAVX2, dequantize4AVX2, quantize4AVX2, amd64.ProductAVX2}
 	adamWAVX512     = adamWParts{kitAVX512, true, amd64.AdamWF32WF32GF32AVX512, amd64.AdamWOptaxAVX512, dequantize4AVX512, quantize4AVX512, amd64.ProductAVX512}
-	adamWAVX512VBMI = adamWAVX512.with(kitAVX512VBMI)
+	adamWAVX512VBMI = adamWParts{kitAVX512VBMI, true, amd64.AdamWF32WF32GF32AVX512, amd64.AdamWOptaxAVX512, dequantize4AVX512, quantize4AVX512, amd64.ProductAVX512}
 )
-
-func (p adamWParts) with(k kit) adamWParts {
-	p.kit = k
-	return p
-}
-
-func quantize8AVX512(codes []uint8, scales, x []float32, f Format) (poisoned int) {
-	switch f.Codebook {
-	case codebook.Dynamic8():
-		return dynamicQuantize(amd64.QuantizeDynamic8AVX512).run(codes, scales, x, f)
-	case codebook.Dynamic8Unsigned():
-		return dynamicQuantize(amd64.QuantizeDynamic8UnsignedAVX512).run(codes, scales, x, f)
-	}
-	return quantizeAVX2(codes, scales, x, f)
-}
 
 // takes tells whether the step's numbers are such as its assembly is for: a reciprocal is
 // far from overflow and underflow for all that training has.

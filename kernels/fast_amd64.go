@@ -3,14 +3,13 @@
 package kernels
 
 import (
-	"github.com/lowbit-go/lowbit/amd64"
 	"github.com/lowbit-go/lowbit/internal/cpufeature"
 )
 
 var fast = implementations{
-	quantizeDynamic8:         avx512[QuantizeFunc]("avx512", 0, dynamicQuantize(amd64.QuantizeDynamic8AVX512).run, avx2[QuantizeFunc](quantizeAVX2)),
-	quantizeDynamic8Unsigned: avx512[QuantizeFunc]("avx512", 0, dynamicQuantize(amd64.QuantizeDynamic8UnsignedAVX512).run, avx2[QuantizeFunc](quantizeAVX2)),
-	quantize8:                avx2[QuantizeFunc](quantizeAVX2),
+	quantizeDynamic8:         avx512[QuantizeFunc]("avx512", 0, quantizeAVX512, avx2[QuantizeFunc](quantizeAVX2)),
+	quantizeDynamic8Unsigned: avx512[QuantizeFunc]("avx512", 0, quantizeAVX512, avx2[QuantizeFunc](quantizeAVX2)),
+	quantize8:                avx512[QuantizeFunc]("avx512", 0, quantizeAVX512, avx2[QuantizeFunc](quantizeAVX2)),
 	quantize4:                avx512[QuantizeFunc]("avx512", 0, quantize4AVX512, avx2[QuantizeFunc](quantize4AVX2)),
 	dequantize8:              avx512[DequantizeFunc]("avx512vbmi", cpufeature.VBMI, dequantizeAVX512, avx2[DequantizeFunc](dequantizeAVX2)),
 	dequantize4:              avx512[DequantizeFunc]("avx512", 0, dequantize4AVX512, avx2[DequantizeFunc](dequantize4AVX2)),
@@ -19,6 +18,9 @@ var fast = implementations{
 	truncate:   avx512[RoundFunc]("avx512", 0, truncateAVX512, avx2[RoundFunc](truncateAVX2)),
 	stochastic: avx512[StochasticFunc]("avx512", 0, stochasticAVX512, avx2[StochasticFunc](stochasticAVX2)),
 	widen:      avx512[WidenFunc]("avx512", 0, widenAVX512, avx2[WidenFunc](widenAVX2)),
+
+	roundFloat16: avx512[RoundFloat16Func]("avx512", 0, roundFloat16AVX512, f16c[RoundFloat16Func](roundFloat16AVX2)),
+	widenFloat16: avx512[WidenFloat16Func]("avx512", 0, widenFloat16AVX512, f16c[WidenFloat16Func](widenFloat16AVX2)),
 
 	absmax:       avx512[AbsmaxFunc]("avx512", 0, absmaxAVX512, avx2[AbsmaxFunc](absmaxAVX2)),
 	normFloat32:  avx512[ChunkSumsFunc]("avx512", 0, normFloat32AVX512, avx2[ChunkSumsFunc](normFloat32AVX2)),
@@ -56,6 +58,11 @@ var fast = implementations{
 // avx2 is the list of implementations of a row that has one for AVX2.
 func avx2[F any](f F) []Impl[F] {
 	return []Impl[F]{{Name: "amd64/avx2", Needs: cpufeature.AVX2 | cpufeature.FMA, Func: f}}
+}
+
+// f16c is avx2 of a row whose conversions are an extension of their own.
+func f16c[F any](f F) []Impl[F] {
+	return []Impl[F]{{Name: "amd64/avx2", Needs: cpufeature.AVX2 | cpufeature.F16C, Func: f}}
 }
 
 // avx512 puts an implementation for AVX-512 and what else it needs before others.

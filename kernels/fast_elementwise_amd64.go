@@ -38,6 +38,30 @@ func widenAVX2(dst []float32, src []bf16.BF16) {
 	amd64.WidenAVX2(dst, uint16s(src))
 }
 
+func roundFloat16AVX2(dst []uint16, src []float32) {
+	race.Write(dst)
+	race.Read(src)
+	amd64.RoundFloat16AVX2(dst, src)
+}
+
+func widenFloat16AVX2(dst []float32, src []uint16) {
+	race.Write(dst)
+	race.Read(src)
+	amd64.WidenFloat16AVX2(dst, src)
+}
+
+func roundFloat16AVX512(dst []uint16, src []float32) {
+	race.Write(dst)
+	race.Read(src)
+	amd64.RoundFloat16AVX512(dst, src, streams(len(dst)))
+}
+
+func widenFloat16AVX512(dst []float32, src []uint16) {
+	race.Write(dst)
+	race.Read(src)
+	amd64.WidenFloat16AVX512(dst, src, streams(len(dst)))
+}
+
 func absmaxAVX2(x []float32) float32 {
 	race.Read(x)
 	return amd64.AbsmaxAVX2(x)
@@ -84,7 +108,7 @@ func truncateAVX512(dst []bf16.BF16, src []float32) {
 func stochasticAVX512(dst []bf16.BF16, src []float32, s Stream) {
 	race.Write(dst)
 	race.Read(src)
-	amd64.StochasticAVX512(uint16s(dst), src, s.Seed, s.Step, uint64(s.First))
+	amd64.StochasticAVX512(uint16s(dst), src, s.Seed, s.Step, uint64(s.First), streams(len(dst)))
 }
 
 func widenAVX512(dst []float32, src []bf16.BF16) {

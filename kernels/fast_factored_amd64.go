@@ -12,16 +12,36 @@ import (
 // The signatures of the assembly, for gradients of either format.
 type (
 	rowMeans[G number]        func(means []float32, g []G, cols int, scale float32)
+	scaledSquares[G number]   func(sums []float64, g []G, scale float32)
 	columnSquares[G number]   func(totals []float64, g []G, rows, stride int, scale float32)
 	accumulation[S, G number] func(sums []S, g []G)
 )
 
-func factorRows[G number](means rowMeans[G]) FactorRowsFunc {
+// factorRows takes the sums of chunks of rows that are too long for one call.
+func factorRows[G number](means rowMeans[G], squares scaledSquares[G]) FactorRowsFunc {
 	return func(dst []float32, g Floats, cols int, scale float32) {
 		x := view[G](g)
 		race.Write(dst)
 		race.Read(x)
-		means(dst, x, cols, scale)
+		if cols <= callElements {
+			means(dst, x, cols, scale)
+			return
+		}
+		sums := chunkSums.Get().(*[sumBatch]float64)
+		for i := range dst {
+			total := 0.0
+			for row := x[i*cols : i*cols+cols]; len(row) > 0; {
+				part := row[:min(callElements, len(row))]
+				row = row[len(part):]
+				found := sums[:chunks(len(part))]
+				squares(found, part, scale)
+				for _, sum := range found {
+					total += sum
+				}
+			}
+			dst[i] = float32(total / float64(cols))
+		}
+		chunkSums.Put(sums)
 	}
 }
 
@@ -69,8 +89,8 @@ func accumulate[G number](toFloat32 accumulation[float32, G], toBF16 accumulatio
 }
 
 var (
-	factorRowsFloat32Impls = avx512[FactorRowsFunc]("avx512", 0, factorRows(amd64.FactorRowsAVX512), avx2[FactorRowsFunc](factorRows(amd64.FactorRowsAVX2)))
-	factorRowsBF16Impls    = avx512[FactorRowsFunc]("avx512", 0, factorRows(amd64.FactorRowsBF16AVX512), avx2[FactorRowsFunc](factorRows(amd64.FactorRowsBF16AVX2)))
+	factorRowsFloat32Impls = avx512[FactorRowsFunc]("avx512", 0, factorRows(amd64.FactorRowsAVX512, amd64.FactorSumsAVX512), avx2[FactorRowsFunc](factorRows(amd64.FactorRowsAVX2, amd64.FactorSumsAVX2)))
+	factorRowsBF16Impls    = avx512[FactorRowsFunc]("avx512", 0, factorRows(amd64.FactorRowsBF16AVX512, amd64.FactorSumsBF16AVX512), avx2[FactorRowsFunc](factorRows(amd64.FactorRowsBF16AVX2, amd64.FactorSumsBF16AVX2)))
 	factorColsFloat32Impls = avx512[FactorColsFunc]("avx512", 0, factorCols(amd64.ColumnSquaresAVX512), avx2[FactorColsFunc](factorCols(amd64.ColumnSquaresAVX2)))
 	factorColsBF16Impls    = avx512[FactorColsFunc]("avx512", 0, factorCols(amd64.ColumnSquaresBF16AVX512), avx2[FactorColsFunc](factorCols(amd64.ColumnSquaresBF16AVX2)))
 

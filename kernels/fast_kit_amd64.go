@@ -22,14 +22,9 @@ var (
 	kitAVX2   = kit{widenAVX2, roundAVX2, stochasticAVX2, amd64.JoinAVX2, amd64.SplitAVX2, dequantizeAVX2, quantizeAVX2}
 	kitAVX512 = kit{widenAVX512, roundAVX512, stochasticAVX512, amd64.JoinAVX512, amd64.SplitAVX512, nil, nil}
 
-	// kitAVX512VBMI takes 8-bit codes too; those of tables that are not the dynamic maps' are found by AVX2.
-	kitAVX512VBMI = kitAVX512.with8bit(dequantizeAVX512, quantize8AVX512)
+	// kitAVX512VBMI takes 8-bit codes too.
+	kitAVX512VBMI = kit{widenAVX512, roundAVX512, stochasticAVX512, amd64.JoinAVX512, amd64.SplitAVX512, dequantizeAVX512, quantizeAVX512}
 )
-
-func (k kit) with8bit(dequantize DequantizeFunc, quantize QuantizeFunc) kit {
-	k.dequantize8, k.quantize8 = dequantize, quantize
-	return k
-}
 
 func (k *kit) loadWeights(dst []float32, weights Floats, low []uint16) {
 	if low == nil {

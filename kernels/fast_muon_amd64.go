@@ -69,7 +69,7 @@ func muonDirectionImpls() (rows [len(muonStorages)][2][]Impl[MuonDirectionFunc])
 		for i := range muonDirectionsAVX512 {
 			rows[i][j] = avx512("avx512", 0, muonDirectionsAVX512[i][j], avx2[MuonDirectionFunc](muonDirectionsAVX2[i][j]))
 		}
-		rows[2][j] = avx512("avx512vbmi", muonCodesNeeds, muonCodesDirectionsAVX512[j], avx2[MuonDirectionFunc](muonDirectionsAVX2[0][j]))
+		rows[2][j] = avx512("avx512vbmi", cpufeature.VBMI, muonCodesDirectionsAVX512[j], avx2[MuonDirectionFunc](muonDirectionsAVX2[0][j]))
 	}
 	return rows
 }
@@ -79,13 +79,10 @@ func muonUpdateImpls() (rows [len(muonStorages)][len(adamWPairs)][]Impl[MuonUpda
 		for i := range muonUpdatesAVX512 {
 			rows[i][j] = avx512("avx512", 0, muonUpdatesAVX512[i][j], avx2[MuonUpdateFunc](muonUpdatesAVX2[i][j]))
 		}
-		rows[2][j] = avx512("avx512vbmi", muonCodesNeeds, muonCodesUpdatesAVX512[j], avx2[MuonUpdateFunc](muonUpdatesAVX2[0][j]))
+		rows[2][j] = avx512("avx512vbmi", cpufeature.VBMI, muonCodesUpdatesAVX512[j], avx2[MuonUpdateFunc](muonUpdatesAVX2[0][j]))
 	}
 	return rows
 }
-
-// muonCodesNeeds is what kitAVX512VBMI has beside AVX-512.
-const muonCodesNeeds = cpufeature.VBMI | cpufeature.AVX2 | cpufeature.FMA
 
 // The signatures of the kernels.
 type (

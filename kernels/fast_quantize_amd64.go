@@ -11,73 +11,188 @@ import (
 	"github.com/lowbit-go/lowbit/kernels/reference"
 )
 
-// quantizeAVX2 searches in cells, which all tables have but those whose codes do not
-// increase with their values or whose thresholds are too close.
-func quantizeAVX2(codes []uint8, scales, x []float32, f Format) (poisoned int) {
-	cells := f.Codebook.Cells()
-	if cells == nil {
-		return reference.Quantize(codes, scales, x, f)
-	}
+// callElements is the most that one call of an assembly function is given, which cannot be
+// preempted. Longer blocks and rows go by parts of a piece.
+const callElements = streamPiece
+
+// quantizeCall is a quantiser that takes no magnitude of a block for less than the least.
+type quantizeCall func(codes []uint8, scales, x []float32, f Format, least float32) (poisoned int)
+
+// run quantises in one call, unless that took too long.
+func (quantize quantizeCall) run(absmax AbsmaxFunc, codes []uint8, scales, x []float32, f Format) (poisoned int) {
 	race.Write(codes)
 	race.Write(scales)
 	race.Read(x)
-	return amd64.QuantizeAVX2(codes, scales, x, f.Block, f.ScaleDivisor(), cells)
+	if len(x) <= callElements || f.Block <= callElements {
+		return quantize(codes, scales, x, f, 0)
+	}
+	for b := range scales {
+		lo := b * f.Block
+		hi := lo + min(f.Block, len(x)-lo)
+		largest := uint32(0) // its bits, which order as magnitudes do, NaN last
+		for from := lo; from < hi; from += pieceElements {
+			largest = max(largest, math.Float32bits(absmax(x[from:min(from+pieceElements, hi)]))&^(1<<31))
+		}
+		bad := 0
+		for from := lo; from < hi; from += pieceElements {
+			to := min(from+pieceElements, hi)
+			bad = quantize(codes[f.CodeBytes(from):f.CodeBytes(to)], scales[b:b+1], x[from:to], f, math.Float32frombits(largest))
+		}
+		poisoned += bad
+	}
+	return poisoned
 }
 
-// dynamicQuantize is the signature of the quantisers of the dynamic maps.
-type dynamicQuantize func(codes []uint8, scales, x []float32, block int, divisor float32, thresholds *[255]float32, stream bool) int
+// dequantizeCall is a dequantiser of blocks of any length.
+type dequantizeCall func(dst []float32, codes []uint8, scales []float32, f Format)
 
-func (quantize dynamicQuantize) run(codes []uint8, scales, x []float32, f Format) (poisoned int) {
-	race.Write(codes)
-	race.Write(scales)
-	race.Read(x)
-	return quantize(codes, scales, x, f.Block, f.ScaleDivisor(), f.Codebook.Thresholds(), streams(len(x)))
+func (dequantize dequantizeCall) run(dst []float32, codes []uint8, scales []float32, f Format) {
+	race.Write(dst)
+	race.Read(codes)
+	race.Read(scales)
+	if len(dst) <= callElements || f.Block <= callElements {
+		dequantize(dst, codes, scales, f)
+		return
+	}
+	for b := range scales {
+		lo := b * f.Block
+		hi := lo + min(f.Block, len(dst)-lo)
+		for ; lo < hi; lo += pieceElements {
+			to := min(lo+pieceElements, hi)
+			dequantize(dst[lo:to], codes[f.CodeBytes(lo):f.CodeBytes(to)], scales[b:b+1], f)
+		}
+	}
+}
+
+// quantizeAVX2 finds codes by arithmetic where a table is a dynamic map or its thresholds lie
+// on a line, and else in cells, which all tables have but those whose codes do not increase
+// with their values or whose thresholds are too close.
+func quantizeAVX2(codes []uint8, scales, x []float32, f Format) (poisoned int) {
+	quantize := quantizeCall(cellsAVX2)
+	switch book := f.Codebook; {
+	case book == codebook.Dynamic8():
+		quantize = dynamic8AVX2
+	case book == codebook.Dynamic8Unsigned():
+		quantize = dynamic8UnsignedAVX2
+	case book.Line() != nil:
+		quantize = lineAVX2
+	case book.Cells() == nil:
+		return reference.Quantize(codes, scales, x, f)
+	}
+	return quantize.run(amd64.AbsmaxAVX2, codes, scales, x, f)
+}
+
+func dynamic8AVX2(codes []uint8, scales, x []float32, f Format, least float32) int {
+	return amd64.QuantizeDynamic8AVX2(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Thresholds())
+}
+
+func dynamic8UnsignedAVX2(codes []uint8, scales, x []float32, f Format, least float32) int {
+	return amd64.QuantizeDynamic8UnsignedAVX2(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Thresholds())
+}
+
+func lineAVX2(codes []uint8, scales, x []float32, f Format, least float32) int {
+	return amd64.QuantizeLineAVX2(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Line(), f.Codebook.Thresholds())
+}
+
+func cellsAVX2(codes []uint8, scales, x []float32, f Format, least float32) int {
+	return amd64.QuantizeAVX2(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Cells())
+}
+
+// quantizeAVX512 finds codes as quantizeAVX2 does.
+func quantizeAVX512(codes []uint8, scales, x []float32, f Format) (poisoned int) {
+	quantize := quantizeCall(cellsAVX512)
+	switch book := f.Codebook; {
+	case book == codebook.Dynamic8():
+		quantize = dynamic8AVX512
+	case book == codebook.Dynamic8Unsigned():
+		quantize = dynamic8UnsignedAVX512
+	case book.Line() != nil:
+		quantize = lineAVX512
+	case book.Cells() == nil:
+		return reference.Quantize(codes, scales, x, f)
+	}
+	return quantize.run(amd64.AbsmaxAVX512, codes, scales, x, f)
+}
+
+func dynamic8AVX512(codes []uint8, scales, x []float32, f Format, least float32) int {
+	return amd64.QuantizeDynamic8AVX512(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Thresholds(), streams(len(x)))
+}
+
+func dynamic8UnsignedAVX512(codes []uint8, scales, x []float32, f Format, least float32) int {
+	return amd64.QuantizeDynamic8UnsignedAVX512(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Thresholds(), streams(len(x)))
+}
+
+func lineAVX512(codes []uint8, scales, x []float32, f Format, least float32) int {
+	return amd64.QuantizeLineAVX512(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Line(), f.Codebook.Thresholds(), streams(len(x)))
+}
+
+func cellsAVX512(codes []uint8, scales, x []float32, f Format, least float32) int {
+	return amd64.QuantizeCellsAVX512(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Cells(), streams(len(x)))
 }
 
 func dequantizeAVX2(dst []float32, codes []uint8, scales []float32, f Format) {
-	race.Write(dst)
-	race.Read(codes)
-	race.Read(scales)
-	amd64.DequantizeAVX2(dst, codes, scales, f.Block, f.Codebook.Table())
+	dequantizeCall(func(dst []float32, codes []uint8, scales []float32, f Format) {
+		amd64.DequantizeAVX2(dst, codes, scales, f.Block, f.Codebook.Table())
+	}).run(dst, codes, scales, f)
 }
 
 func dequantizeAVX512(dst []float32, codes []uint8, scales []float32, f Format) {
-	race.Write(dst)
-	race.Read(codes)
-	race.Read(scales)
-	amd64.DequantizeAVX512VBMI(dst, codes, scales, f.Block, f.Codebook.Table(), streams(len(dst)))
+	dequantizeCall(func(dst []float32, codes []uint8, scales []float32, f Format) {
+		amd64.DequantizeAVX512VBMI(dst, codes, scales, f.Block, f.Codebook.Table(), streams(len(dst)))
+	}).run(dst, codes, scales, f)
 }
 
 func quantize4AVX2(codes []uint8, scales, x []float32, f Format) (poisoned int) {
-	return quantize4(amd64.Quantize4AVX2, f.Codebook.Thresholds(), codes, scales, x, f)
-}
-
-// quantize4AVX512 compares numbers with multiples of the thresholds, which must be within
-// the range of float32, and does it once for each number where cells tell the threshold.
-func quantize4AVX512(codes []uint8, scales, x []float32, f Format) (poisoned int) {
-	if cells := f.Codebook.NibbleCells(); cells != nil {
-		return quantize4(amd64.Quantize4CellsAVX512, cells, codes, scales, x, f)
-	}
-	for _, t := range f.Codebook.Thresholds()[:f.Codebook.Len()-1] {
-		if size := max(t, -t); !(size >= 0x1p-30) || size > 0x1p20 && size <= math.MaxFloat32 {
-			return reference.Quantize(codes, scales, x, f)
-		}
-	}
-	return quantize4(amd64.Quantize4AVX512, f.Codebook.Thresholds(), codes, scales, x, f)
-}
-
-// nibbleQuantize is the signature of quantisers to 4 bits that search in a T.
-type nibbleQuantize[T any] func(codes []uint8, scales, x []float32, block int, divisor float32, search *T, order *[256]uint8, zero uint8, highFirst bool) int
-
-func quantize4[T any](quantize nibbleQuantize[T], search *T, codes []uint8, scales, x []float32, f Format) (poisoned int) {
 	if !wholeBytes(f, len(x)) {
 		return reference.Quantize(codes, scales, x, f)
 	}
-	race.Write(codes)
-	race.Write(scales)
-	race.Read(x)
+	return quantizeCall(func(codes []uint8, scales, x []float32, f Format, least float32) int {
+		book := f.Codebook
+		return amd64.Quantize4AVX2(codes, scales, x, f.Block, f.ScaleDivisor(), least, book.Thresholds(), book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
+	}).run(amd64.AbsmaxAVX2, codes, scales, x, f)
+}
+
+// quantize4AVX512 compares numbers with multiples of the thresholds, which must be within
+// the range of float32, and does it once or twice for each number where cells tell the
+// thresholds.
+func quantize4AVX512(codes []uint8, scales, x []float32, f Format) (poisoned int) {
+	quantize := quantizeCall(nibblesAVX512)
+	switch {
+	case f.Codebook.NibbleCells() != nil:
+		quantize = nibbleCellsAVX512
+	case f.Codebook.NibbleRanges() != nil:
+		quantize = nibbleRangesAVX512
+	default:
+		for _, t := range f.Codebook.Thresholds()[:f.Codebook.Len()-1] {
+			if size := max(t, -t); !(size >= 0x1p-30) || size > 0x1p20 && size <= math.MaxFloat32 {
+				return reference.Quantize(codes, scales, x, f)
+			}
+		}
+	}
+	if !wholeBytes(f, len(x)) {
+		return reference.Quantize(codes, scales, x, f)
+	}
+	return quantize.run(amd64.AbsmaxAVX512, codes, scales, x, f)
+}
+
+func nibbleCellsAVX512(codes []uint8, scales, x []float32, f Format, least float32) int {
+	return quantize4(amd64.Quantize4CellsAVX512, f.Codebook.NibbleCells(), codes, scales, x, f, least)
+}
+
+func nibbleRangesAVX512(codes []uint8, scales, x []float32, f Format, least float32) int {
+	return quantize4(amd64.Quantize4RangesAVX512, f.Codebook.NibbleRanges(), codes, scales, x, f, least)
+}
+
+func nibblesAVX512(codes []uint8, scales, x []float32, f Format, least float32) int {
+	return quantize4(amd64.Quantize4AVX512, f.Codebook.Thresholds(), codes, scales, x, f, least)
+}
+
+// nibbleQuantize is the signature of AVX-512's quantisers to 4 bits, which search in a T.
+type nibbleQuantize[T any] func(codes []uint8, scales, x []float32, block int, divisor, least float32, search *T, order *[256]uint8, zero uint8, highFirst, stream bool) int
+
+func quantize4[T any](quantize nibbleQuantize[T], search *T, codes []uint8, scales, x []float32, f Format, least float32) int {
 	book := f.Codebook
-	return quantize(codes, scales, x, f.Block, f.ScaleDivisor(), search, book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst)
+	return quantize(codes, scales, x, f.Block, f.ScaleDivisor(), least, search, book.Codes(), book.Zero(), f.Nibble == codebook.HighFirst, streams(len(x)))
 }
 
 func dequantize4AVX2(dst []float32, codes []uint8, scales []float32, f Format) {
@@ -85,10 +200,9 @@ func dequantize4AVX2(dst []float32, codes []uint8, scales []float32, f Format) {
 		reference.Dequantize(dst, codes, scales, f)
 		return
 	}
-	race.Write(dst)
-	race.Read(codes)
-	race.Read(scales)
-	amd64.Dequantize4AVX2(dst, codes, scales, f.Block, f.Codebook.Table(), f.Nibble == codebook.HighFirst)
+	dequantizeCall(func(dst []float32, codes []uint8, scales []float32, f Format) {
+		amd64.Dequantize4AVX2(dst, codes, scales, f.Block, f.Codebook.Table(), f.Nibble == codebook.HighFirst)
+	}).run(dst, codes, scales, f)
 }
 
 func dequantize4AVX512(dst []float32, codes []uint8, scales []float32, f Format) {
@@ -96,10 +210,9 @@ func dequantize4AVX512(dst []float32, codes []uint8, scales []float32, f Format)
 		reference.Dequantize(dst, codes, scales, f)
 		return
 	}
-	race.Write(dst)
-	race.Read(codes)
-	race.Read(scales)
-	amd64.Dequantize4AVX512(dst, codes, scales, f.Block, f.Codebook.Table(), f.Nibble == codebook.HighFirst, streams(len(dst)))
+	dequantizeCall(func(dst []float32, codes []uint8, scales []float32, f Format) {
+		amd64.Dequantize4AVX512(dst, codes, scales, f.Block, f.Codebook.Table(), f.Nibble == codebook.HighFirst, streams(len(dst)))
+	}).run(dst, codes, scales, f)
 }
 
 // wholeBytes tells whether every block of 4-bit codes begins with a byte.

@@ -32,7 +32,7 @@ var halfFormats = []struct {
 func TestHalves(t *testing.T) {
 	for _, half := range halfFormats {
 		for _, book := range []*codebook.Codebook{codebook.Dynamic8(), codebook.Dynamic8Unsigned(), codebook.Linear8(), codebook.NF4(), codebook.Linear4()} {
-			for _, block := range []int{1, 3, 64, 100, 256, 4096, 5000, math.MaxInt} {
+			for _, block := range []int{1, 3, 64, 100, 256, 3001, 4096, 5000, 12_289, math.MaxInt} {
 				for _, n := range []int{0, 1, 255, 4097, 40_001} {
 					t.Run(fmt.Sprint(half.name, "/", book.Name(), "/", block, "/", n), func(t *testing.T) {
 						f := kernels.Format{Codebook: book, Block: block, Nibble: codebook.HighFirst}

@@ -12,13 +12,23 @@ type (
 	WidenFunc      func(dst []float32, src []bf16.BF16)
 )
 
+// The signatures of the conversions of IEEE binary16.
+type (
+	RoundFloat16Func func(dst []uint16, src []float32)
+	WidenFloat16Func func(dst []float32, src []uint16)
+)
+
 var (
 	narrowing = Streams{Read: []float64{4}, Write: []float64{2}}
+	widening  = Streams{Read: []float64{2}, Write: []float64{4}}
 
 	OpRound      = declare(Op[RoundFunc]{Name: "bf16_round", Streams: narrowing}, reference.Round, fast.round)
 	OpTruncate   = declare(Op[RoundFunc]{Name: "bf16_truncate", Streams: narrowing}, reference.Truncate, fast.truncate)
 	OpStochastic = declare(Op[StochasticFunc]{Name: "bf16_stochastic", Streams: narrowing}, reference.Stochastic, fast.stochastic)
-	OpWiden      = declare(Op[WidenFunc]{Name: "bf16_widen", Streams: Streams{Read: []float64{2}, Write: []float64{4}}}, reference.Widen, fast.widen)
+	OpWiden      = declare(Op[WidenFunc]{Name: "bf16_widen", Streams: widening}, reference.Widen, fast.widen)
+
+	OpRoundFloat16 = declare(Op[RoundFloat16Func]{Name: "float16_round", Streams: narrowing}, reference.RoundFloat16, fast.roundFloat16)
+	OpWidenFloat16 = declare(Op[WidenFloat16Func]{Name: "float16_widen", Streams: widening}, reference.WidenFloat16, fast.widenFloat16)
 )
 
 // Round rounds src to bf16, to nearest with ties to even. dst has the length of src. NaN
@@ -47,7 +57,7 @@ func Stochastic[B ~uint16](dst []B, src []float32, s Stream, limit ...Threads) e
 		OpStochastic.run(narrow, src, s)
 		return nil
 	}
-	stochasticSplit.run(stochasticArgs{narrow, src, s}, len(src), randomGroup, limit)
+	stochasticSplit.run(stochasticArgs{narrow, src, s}, len(src), max(randomGroup, streamAlign(len(src))), limit)
 	return nil
 }
 
@@ -62,6 +72,36 @@ func Widen[B ~uint16](dst []float32, src []B, limit ...Threads) error {
 		return nil
 	}
 	widenSplit.run(widenArgs{dst, narrow}, len(narrow), streamAlign(len(narrow)), limit)
+	return nil
+}
+
+// RoundFloat16 rounds src to IEEE binary16, to nearest with ties to even. dst has the length
+// of src. NaN stays NaN, and magnitudes from 65520 on become infinite.
+func RoundFloat16[H ~uint16](dst []H, src []float32, limit ...Threads) error {
+	narrow := uint16Slice(dst)
+	if err := checkConversion("float16_round", spanOf("dst", narrow), len(narrow), spanOf("src", src), len(src)); err != nil {
+		return err
+	}
+	if small(len(src)) {
+		OpRoundFloat16.run(narrow, src)
+		return nil
+	}
+	roundFloat16Split.run(float16Args{src, narrow}, len(src), streamAlign(len(src)), limit)
+	return nil
+}
+
+// WidenFloat16 sets dst to the exact values of src, which are IEEE binary16. dst has the
+// length of src.
+func WidenFloat16[H ~uint16](dst []float32, src []H, limit ...Threads) error {
+	narrow := uint16Slice(src)
+	if err := checkConversion("float16_widen", spanOf("dst", dst), len(dst), spanOf("src", narrow), len(narrow)); err != nil {
+		return err
+	}
+	if small(len(narrow)) {
+		OpWidenFloat16.run(dst, narrow)
+		return nil
+	}
+	widenFloat16Split.run(float16Args{dst, narrow}, len(narrow), streamAlign(len(narrow)), limit)
 	return nil
 }
 
@@ -117,3 +157,19 @@ var widenSplit = split(func(a *widenArgs, lo, hi int) Counts {
 	OpWiden.run(a.dst[lo:hi], a.src[lo:hi])
 	return Counts{}
 })
+
+type float16Args struct {
+	wide   []float32
+	narrow []uint16
+}
+
+var (
+	roundFloat16Split = split(func(a *float16Args, lo, hi int) Counts {
+		OpRoundFloat16.run(a.narrow[lo:hi], a.wide[lo:hi])
+		return Counts{}
+	})
+	widenFloat16Split = split(func(a *float16Args, lo, hi int) Counts {
+		OpWidenFloat16.run(a.wide[lo:hi], a.narrow[lo:hi])
+		return Counts{}
+	})
+)

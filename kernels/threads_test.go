@@ -54,6 +54,14 @@ func TestNoDoorDependsOnThreads(t *testing.T) {
 			dst := make([]float32, n)
 			return func(threads kernels.Threads) any { return []any{kernels.Widen(dst, narrow, threads), dst} }
 		},
+		"round to float16": func() func(kernels.Threads) any {
+			dst := make([]uint16, n)
+			return func(threads kernels.Threads) any { return []any{kernels.RoundFloat16(dst, x, threads), dst} }
+		},
+		"widen float16": func() func(kernels.Threads) any {
+			dst := make([]float32, n)
+			return func(threads kernels.Threads) any { return []any{kernels.WidenFloat16(dst, narrow, threads), dst} }
+		},
 		"scale": func() func(kernels.Threads) any {
 			y := copied(x)
 			return func(threads kernels.Threads) any { kernels.Scale(y, 0.3, threads); return y }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -67,10 +68,10 @@ func allocate(fn *ir.Function) error {
 		}
 	}
 	fn.Allocation = reg.NewEmptyAllocation()
-	for _, a := range allocators {
+	for kind, a := range allocators {
 		found, err := a.Allocate()
 		if err != nil {
-			return err
+			return fmt.Errorf("%s, registers of kind %d: %w", fn.Name, kind, err)
 		}
 		if err := fn.Allocation.Merge(found); err != nil {
 			return err

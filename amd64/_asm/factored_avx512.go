@@ -10,6 +10,13 @@ func factoredAVX512(g *generator) {
 		s.scale = g.parameter512("scale")
 		g.factorRows(s.chunk)
 
+		name = "FactorSums" + f.suffix + "AVX512"
+		g.function(name, "(sums []float64, g []"+f.format.goType+", scale float32)", factorSumsDoc(name, f.format))
+		s = g.summation512(cursor{g.pointer("g"), f.format.bytes})
+		s.scale = g.parameter512("scale")
+		s.chunks(g.pointer("sums"), g.length("sums"), g.length("g"))
+		g.end()
+
 		name = "ColumnSquares" + f.suffix + "AVX512"
 		g.function(name, "(totals []float64, g []"+f.format.goType+", rows, stride int, scale float32)", columnSquaresDoc(name, f.format))
 		scale := g.parameter512("scale")

@@ -15,6 +15,8 @@ var files = []struct {
 }{
 	{"round_avx2", roundAVX2},
 	{"round_avx512", roundAVX512},
+	{"float16_avx2", float16AVX2},
+	{"float16_avx512", float16AVX512},
 	{"split_avx2", splitAVX2},
 	{"stochastic_avx2", stochasticAVX2},
 	{"split_avx512", splitAVX512},
@@ -28,6 +30,7 @@ var files = []struct {
 	{"factored_avx2", factoredAVX2},
 	{"factored_avx512", factoredAVX512},
 	{"quantize_avx2", quantizeAVX2},
+	{"quantize_decades_avx2", quantizeDecadesAVX2},
 	{"quantize_avx512", quantizeAVX512},
 	{"dequantize_avx2", dequantizeAVX2},
 	{"dequantize_avx512", dequantizeAVX512},

@@ -57,6 +57,7 @@ func (s searcher) encode(codes, x, n gp, spare mem) {
 	s.g.loop(n, 32, func() {
 		var halves [2]vec
 		for i := range halves {
+			s.g.PREFETCHT0(at(x, prefetched+64*i))
 			a, b := s.search(s.g.loadFloats(x, 64*i, 8)), s.search(s.g.loadFloats(x, 64*i+32, 8))
 			s.g.VPACKSSDW(b, a, a)
 			halves[i] = a
@@ -135,7 +136,7 @@ func (g *generator) wide(name string, words ...uint32) vec {
 }
 
 func quantize4AVX2(g *generator) {
-	g.function("Quantize4AVX2", "(codes []uint8, scales, x []float32, block int, divisor float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool) int", `
+	g.function("Quantize4AVX2", "(codes []uint8, scales, x []float32, block int, divisor, least float32, thresholds *[255]float32, order *[256]uint8, zero uint8, highFirst bool) int", `
 Quantize4AVX2 is QuantizeAVX2 for 4-bit codes, two to a byte: the first of them in the low
 half, or in the high half. Thresholds, the code of each index and that of zero are the
 codebook's. The block is even, or not shorter than x. A call of 100,000 elements takes about
@@ -157,28 +158,17 @@ codebook's. The block is even, or not shorter than x. A call of 100,000 elements
 	return poisoned`)
 	codes, scales, x := g.pointer("codes"), g.pointer("scales"), g.pointer("x")
 	s := g.searcher(g.number("thresholds"), g.number("order"), g.resolve(g.Param("highFirst")))
-	poisoned := g.result()
-	g.MOVQ(operand.U32(0), poisoned)
 	zero := g.resolve(g.Param("zero"))
-	g.blocks(g.length("x"), func(length gp) {
-		values, left := g.GP64(), g.GP64()
-		g.MOVQ(x, values)
-		g.MOVQ(length, left)
-		largest := g.absmax(values, left)
-		g.scaleBlock(largest, s.scale, scales, g.resolve(g.Param("divisor")), func() { g.INCQ(poisoned) }, func() {
-			s.encode(codes, x, length, zero)
-		}, func() {
-			pair, high := g.GP64(), g.GP64()
-			g.MOVBLZX(zero, pair.As32())
-			g.MOVL(pair.As32(), high.As32())
-			g.SHLL(operand.Imm(4), high.As32())
-			g.ORL(high.As32(), pair.As32())
-			g.LEAQ(mem{Base: x, Index: length, Scale: 4}, x)
-			g.INCQ(length)
-			g.SHRQ(operand.Imm(1), length)
-			g.fill(codes, length, pair)
-		})
-		g.advance(scales, 4)
+	g.quantizeBlocks(x, scales, s.scale, func(length gp) { s.encode(codes, x, length, zero) }, func(length gp) {
+		pair, high := g.GP64(), g.GP64()
+		g.MOVBLZX(zero, pair.As32())
+		g.MOVL(pair.As32(), high.As32())
+		g.SHLL(operand.Imm(4), high.As32())
+		g.ORL(high.As32(), pair.As32())
+		g.LEAQ(mem{Base: x, Index: length, Scale: 4}, x)
+		g.INCQ(length)
+		g.SHRQ(operand.Imm(1), length)
+		g.fill(codes, length, pair)
 	})
 	g.end()
 }

@@ -17,28 +17,29 @@ import (
 // scales of leastScale and more. In blocks of a smaller scale all is multiplied by a power
 // of two.
 type nibbles512 struct {
-	g                  *generator
-	scale              vec
-	prepare            func()          // makes the bounds of a block from its scale
+	g *generator
+	block512
+	bounds             func()          // makes those of a block
 	search             func(x vec) vec // gives the index of each x
-	codes, turn, order vec             // the code of each index; the orders of pairs
-	swap               vec             // rotates a pair of codes by 32 bits, or by none
-	beside             *[]func()
+	codes, order, pair vec             // the code of each index; of packed dwords; 1 and 16, or 16 and 1
+	streamed           mem             // not 0: whole groups of codes go past the caches
 }
 
 const leastScale = 0x1p-60
 
 func (g *generator) nibbles512(codes gp) *nibbles512 {
 	s := &nibbles512{
-		g: g, scale: g.ZMM(), codes: g.ZMM(),
-		turn: g.turnedBytes(), order: g.ZMM(), swap: g.ZMM(), beside: &[]func(){},
+		g: g, block512: g.block512(leastScale, 0x1p89, mem{}), codes: g.ZMM(),
+		order: g.ZMM(), pair: g.ZMM(),
 	}
 	g.VBROADCASTI32X4(at(codes, 0), s.codes)
-	g.VMOVDQU32(g.data("lanes", 0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15), s.order)
-	high := g.GP32()
-	g.MOVBLZX(g.resolve(g.Param("highFirst")), high)
-	g.SHLL(operand.Imm(5), high)
-	g.VPBROADCASTQ(high.As64(), s.swap)
+	g.VMOVDQU32(g.data("transposed", transposed...), s.order)
+	low, high := g.GP32(), g.GP32()
+	g.MOVL(operand.U32(0x1001), low)
+	g.MOVL(operand.U32(0x0110), high)
+	g.CMPB(g.resolve(g.Param("highFirst")), operand.Imm(0))
+	g.CMOVLNE(high, low)
+	g.VPBROADCASTW(low, s.pair)
 	return s
 }
 
@@ -75,7 +76,7 @@ func (g *generator) bisect512(thresholds, codes gp) *nibbles512 {
 	seven, three, eleven, following := g.broadcast512(7), g.broadcast512(3), g.broadcast512(11), g.ZMM()
 	g.VMOVDQU32(g.data("following", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0), following)
 	eight := g.broadcast512(8)
-	s.prepare = func() {
+	s.bounds = func() {
 		s.bound(t, halfSteps, bounds)
 		g.VPERMPS(bounds, following, next)
 		g.VPERMPS(bounds, seven, middle)
@@ -109,19 +110,14 @@ func (g *generator) cells512(cells, codes gp) *nibbles512 {
 		halfSteps[i] = g.halfSteps(thresholds[i])
 		g.VMOVDQU32(at(cells, 128+64*i), first[i])
 	}
-	multiplier, magic, one := g.ZMM(), g.broadcast512(math.Float32bits(3<<22)), g.broadcast512(1)
-	s.prepare = func() {
+	cellOf, one := s.cell(), g.broadcast512(1)
+	s.bounds = func() {
 		for i := range bounds {
 			s.bound(thresholds[i], halfSteps[i], bounds[i])
 		}
-		g.VMOVSS(g.data("word", math.Float32bits(nibbleCells)), multiplier.AsX())
-		g.VDIVSS(s.scale.AsX(), multiplier.AsX(), multiplier.AsX())
-		g.VBROADCASTSS(multiplier.AsX(), multiplier)
 	}
 	s.search = func(x vec) vec {
-		cell, bound := g.ZMM(), g.ZMM()
-		g.VMOVAPS(magic, cell)
-		g.VFMADD231PS_RD_SAE(multiplier, x, cell)
+		cell, bound := cellOf(x), g.ZMM()
 		g.VMOVAPS(cell, bound)
 		g.VPERMI2PS(bounds[1], bounds[0], bound)
 		g.VPERMI2D(first[1], first[0], cell)
@@ -131,97 +127,89 @@ func (g *generator) cells512(cells, codes gp) *nibbles512 {
 	return s
 }
 
+// ranges512 finds indices by two comparisons, with the up to three thresholds of the cell that
+// a number lies in: those of codebook.NibbleRanges.
+func (g *generator) ranges512(ranges, codes gp) *nibbles512 {
+	s := g.nibbles512(codes)
+	t, bounds, second, following := g.ZMM(), g.ZMM(), g.ZMM(), g.ZMM()
+	first := [2]vec{g.ZMM(), g.ZMM()}
+	for i := range first {
+		g.VMOVDQU32(at(ranges, 64*i), first[i])
+	}
+	g.VMOVUPS(at(ranges, 128), t)
+	halfSteps := g.halfSteps(t)
+	g.VMOVDQU32(g.data("second", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 15), following)
+	s.bounds = func() {
+		s.bound(t, halfSteps, bounds)
+		g.VPERMPS(bounds, following, second)
+	}
+	cell := s.cell()
+	one, two := g.broadcast512(1), g.broadcast512(2)
+	s.search = func(x vec) vec {
+		index, bound := cell(x), g.ZMM()
+		g.VPERMI2D(first[1], first[0], index)
+		g.VPERMPS(second, index, bound)
+		g.VPADDD(two, index, s.above(x, bound), index)
+		g.VPERMPS(bounds, index, bound)
+		g.VPADDD(one, index, s.above(x, bound), index)
+		return index
+	}
+	return s
+}
+
+// cell gives the cell, modulo 32, of numbers of a block.
+func (s *nibbles512) cell() func(x vec) vec {
+	s.ratio = s.g.data("word", math.Float32bits(nibbleCells))
+	magic := s.g.broadcast512(math.Float32bits(3 << 22))
+	return func(x vec) vec {
+		z := s.g.ZMM()
+		s.g.VMOVAPS(magic, z)
+		s.g.VFMADD231PS_RD_SAE(s.multiplier, x, z)
+		return z
+	}
+}
+
 // nibbleCells are the cells of a unit.
 const nibbleCells = 15.99
 
-// pack gives the codes of 64 numbers: those of register i in byte i of its lanes.
-func (s *nibbles512) pack(x [4]vec) vec {
-	var index [4]vec
-	for i := range index {
-		index[i] = s.search(x[i])
-		if i > 0 {
-			s.g.VPSLLD(operand.Imm(uint64(8*i)), index[i], index[i])
-		}
+// pairs gives the codes of 64 numbers, two to a byte, in half a register.
+func (s *nibbles512) pairs(x [4]vec) vec {
+	for i := range x {
+		x[i] = s.search(x[i])
 	}
-	y := index[0]
-	s.g.VPTERNLOGD(operand.U8(0xfe), index[2], index[1], y) // any of the three
-	s.g.VPORD(index[3], y, y)
+	s.g.VPACKUSDW(x[1], x[0], x[0])
+	s.g.VPACKUSDW(x[3], x[2], x[2])
+	s.g.VPACKUSWB(x[2], x[0], x[0])
+	y := x[0]
 	s.g.VPSHUFB(y, s.codes, y)
-	return y
-}
-
-// pairs joins the codes of neighbours, which pack leaves in neighbouring lanes, and gives
-// them in order.
-func (s *nibbles512) pairs(y vec) vec {
-	shifted := s.g.ZMM()
-	s.g.VPRORVQ(s.swap, y, y)
-	s.g.VPSRLQ(operand.Imm(28), y, shifted)
-	s.g.VPORQ(shifted, y, y)
-	s.g.VPMOVQD(y, y.AsY())
-	s.g.VPSHUFB(s.turn, y, y)
 	s.g.VPERMD(y, s.order, y)
-	return y
+	s.g.VPMADDUBSW(s.pair, y, y)
+	s.g.VPMOVWB(y, y.AsY())
+	return y.AsY().(vec)
 }
 
-// encode codes n numbers of a block whose scale is known, and moves all three. The unused
-// half of a last byte gets the argument zero.
-func (s *nibbles512) encode(codes, x, n gp) {
-	small, done := s.g.label("small"), s.g.label("done")
-	bits := s.g.GP32()
-	s.g.VMOVD(s.scale.AsX(), bits)
-	s.g.CMPL(bits, operand.U32(math.Float32bits(leastScale)))
-	s.g.JB(operand.LabelRef(small))
-	s.prepare()
-	s.groups(codes, x, n, func(vec) {})
-	s.g.Label(done)
-	*s.beside = append(*s.beside, func() {
-		s.g.Label(small) // nothing is rounded
-		larger := s.g.data("word", math.Float32bits(0x1p89))
-		s.g.VMULPS_BCST(larger, s.scale, s.scale)
-		s.prepare()
-		s.groups(codes, x, n, func(z vec) { s.g.VMULPS_BCST(larger, z, z) })
-		s.g.JMP(operand.LabelRef(done))
-	})
-}
+func (s *nibbles512) prepare() { s.bounds() }
 
-func (s *nibbles512) groups(codes, x, n gp, adjust func(vec)) {
+func (s *nibbles512) whole(codes, x, n gp, adjust func(vec)) {
 	s.g.loop(n, 64, func() {
-		var z [4]vec
-		for i := range z {
-			z[i] = s.g.ZMM()
-			s.g.VMOVUPS(at(x, 64*i), z[i])
-			adjust(z[i])
-		}
-		s.g.VMOVDQU64(s.pairs(s.pack(z)).AsY(), at(codes, 0))
+		s.g.store64(s.pairs(s.g.load64(x, adjust, prefetched)), codes, s.streamed, s.beside)
 		s.g.advance(x, 256)
 		s.g.advance(codes, 32)
 	})
-	none := s.g.label("none")
-	s.g.TESTQ(n, n)
-	s.g.JZ(operand.LabelRef(none))
-	lanes := s.g.GP64()
-	s.g.MOVQ(operand.I64(-1), lanes)
-	s.g.BZHIQ(n, lanes, lanes)
-	var z [4]vec
-	for i := range z {
-		k := s.g.K()
-		s.g.KMOVW(lanes.As32(), k)
-		s.g.SHRQ(operand.Imm(lanes512), lanes)
-		z[i] = s.g.ZMM()
-		s.g.VMOVUPS_Z(at(x, 64*i), k, z[i])
-		adjust(z[i])
-	}
-	y := s.pairs(s.pack(z))
-	bytes := s.g.GP64()
+}
+
+// rest fills the unused half of a last byte with the argument zero.
+func (s *nibbles512) rest(codes, x, n gp, adjust func(vec)) {
+	even := operand.LabelRef(s.g.label("even"))
+	y, bytes := s.pairs(s.g.loadFirst64(x, n, adjust)), s.g.GP64()
 	s.g.LEAQ(mem{Base: n, Disp: 1}, bytes)
 	s.g.SHRQ(operand.Imm(1), bytes)
-	s.g.VMOVDQU8(y, s.g.first(bytes), at(codes, 0))
+	s.g.VMOVDQU8(y.AsZ(), s.g.first(bytes), at(codes, 0))
 	s.g.ADDQ(bytes, codes)
-	s.g.LEAQ(mem{Base: x, Index: n, Scale: 4}, x)
 	s.g.TESTL(operand.U32(1), n.As32())
-	s.g.JZ(operand.LabelRef(none))
+	s.g.JZ(even)
 	s.g.fillSpare(codes)
-	s.g.Label(none)
+	s.g.Label(string(even))
 }
 
 // fillSpare sets the unused half of the byte in front of codes to the argument zero.
@@ -249,15 +237,19 @@ func quantize4AVX512(g *generator) {
 	}{
 		{"Quantize4AVX512", "thresholds *[255]float32", "thresholds", "for thresholds with magnitudes of 2^-30 to 2^20", g.bisect512},
 		{"Quantize4CellsAVX512", "cells *[64]uint32", "cells", "for codebooks with codebook.NibbleCells, which it takes", g.cells512},
+		{"Quantize4RangesAVX512", "ranges *[48]uint32", "ranges", "for codebooks with codebook.NibbleRanges, which it takes", g.ranges512},
 	} {
-		g.function(f.name, "(codes []uint8, scales, x []float32, block int, divisor float32, "+f.arguments+", order *[256]uint8, zero uint8, highFirst bool) int",
+		g.function(f.name, "(codes []uint8, scales, x []float32, block int, divisor, least float32, "+f.arguments+", order *[256]uint8, zero uint8, highFirst, stream bool) int",
 			f.name+" is Quantize4AVX2, "+f.about+`.
+With stream, codes go past the caches where their address and the block are multiples of 64.
 A call of 300,000 elements takes about 100 µs.`)
 		codes, scales, x := g.pointer("codes"), g.pointer("scales"), g.pointer("x")
+		streamed := g.GP64()
+		g.streamsBlocks(codes, 63, streamed)
 		s := f.searcher(g.number(f.takes), g.number("order"))
-		g.quantizeBlocks512(x, scales, s.scale, func(length gp) {
-			s.encode(codes, x, length)
-		}, func(length gp) {
+		s.streamed = g.AllocLocal(8)
+		g.MOVQ(streamed, s.streamed)
+		g.quantizeBlocks512(codes, scales, x, s, func(length gp) {
 			pair, high := g.GP64(), g.GP64()
 			g.MOVBLZX(g.resolve(g.Param("zero")), pair.As32())
 			g.MOVL(pair.As32(), high.As32())
@@ -268,6 +260,7 @@ A call of 300,000 elements takes about 100 µs.`)
 			g.SHRQ(operand.Imm(1), length)
 			g.fill512(codes, length, pair)
 		})
+		g.fence(s.streamed)
 		g.end()
 		g.besides(s.beside)
 	}

@@ -21,7 +21,8 @@ type encoder struct {
 	shift                          vec
 	magnitude, smallest, side, low vec
 	scale                          vec
-	waiting, next                  gp // 32 indices, then 32 low parts
+	waiting, next                  gp  // 32 indices, then 32 low parts
+	ahead                          int // bytes that numbers are asked for ahead of their coding
 }
 
 const groupBytes = 256
@@ -120,6 +121,9 @@ func (e encoder) encode(codes, x, n gp) {
 	e.g.advance(x, 128)
 	e.g.loop(n, 32, func() {
 		e.g.XCHGQ(e.waiting, e.next)
+		for line := 0; line < 128 && e.ahead > 0; line += 64 {
+			e.g.PREFETCHT0(at(x, e.ahead+line))
+		}
 		e.divideGroup(x)
 		e.storeGroup(codes)
 		e.g.advance(x, 128)
@@ -157,14 +161,15 @@ func (g *generator) fill(codes, n, value gp) {
 }
 
 func quantizeAVX2(g *generator) {
-	g.function("QuantizeAVX2", "(codes []uint8, scales []float32, x []float32, block int, divisor float32, cells []uint32) int", `
+	g.function("QuantizeAVX2", "(codes []uint8, scales []float32, x []float32, block int, divisor, least float32, cells []uint32) int", `
 QuantizeAVX2 codes x in blocks, with a scale of the largest magnitude over the divisor, and
-counts the blocks that are not finite. The cells are those of a codebook. A call of 100,000
-elements takes about 100 µs.
+counts the blocks that are not finite. The cells are those of a codebook. No magnitude counts
+as less than the least, which is 0 unless x is a part of a block. A call of 100,000 elements
+takes about 100 µs.
 
 	for b := range scales {
 		values := x[b*block : min(b*block+block, len(x))]
-		scale := AbsmaxAVX2(values)
+		scale := max(least, AbsmaxAVX2(values))
 		if scale-scale != 0 {
 			scale = math.Float32frombits(0x7fc00000)
 			poisoned++
@@ -182,19 +187,56 @@ elements takes about 100 µs.
 	return poisoned`)
 	codes, scales, x := g.pointer("codes"), g.pointer("scales"), g.pointer("x")
 	e := g.encoder(g.pointer("cells"), g.AllocLocal(2*groupBytes))
-	poisoned := g.result()
-	g.MOVQ(operand.U32(0), poisoned)
-	g.blocks(g.length("x"), func(length gp) {
-		values, left := g.GP64(), g.GP64()
-		g.MOVQ(x, values)
-		g.MOVQ(length, left)
-		largest := g.absmax(values, left)
-		e.encodeBlock(codes, x, length, scales, largest, g.resolve(g.Param("divisor")), g.resolve(g.Param("cells").Base()), func() {
-			g.INCQ(poisoned)
-		})
-		g.advance(scales, 4)
+	e.ahead = prefetched
+	g.quantizeBlocks(x, scales, e.scale, func(length gp) { e.encode(codes, x, length) }, func(length gp) {
+		e.zeros(codes, x, length, g.resolve(g.Param("cells").Base()))
 	})
 	g.end()
+}
+
+// quantizeBlocks stores the scales of the blocks of the argument x, returns the number of
+// those that are not finite and runs encode or, for a block that is zero or not finite,
+// zeros, both of which move x. The largest magnitude of a block is sought before the one
+// in front of it is coded.
+func (g *generator) quantizeBlocks(x, scales gp, scale vec, encode, zeros func(length gp)) {
+	poisoned, n := g.result(), g.length("x")
+	g.MOVQ(operand.U32(0), poisoned)
+	ahead, nextLength := g.AllocLocal(8), g.AllocLocal(8) // what is sought next
+	largest := g.AllocLocal(8)
+	again, finished, last := g.label("block"), g.label("finished"), operand.LabelRef(g.label("last"))
+	seek := func(from gp) {
+		left := g.GP64()
+		g.MOVQ(g.resolve(g.Param("block")), left)
+		g.CMPQ(left, n)
+		g.CMOVQGT(n, left)
+		g.SUBQ(left, n)
+		g.MOVQ(left, nextLength)
+		g.VMOVSS(g.absmax(from, left, g.resolve(g.Param("least"))), largest)
+	}
+	g.TESTQ(n, n)
+	g.JZ(operand.LabelRef(finished))
+	from := g.GP64()
+	g.MOVQ(x, from)
+	seek(from)
+	g.MOVQ(from, ahead)
+
+	g.Label(again)
+	length, found := g.GP64(), g.XMM()
+	g.MOVQ(nextLength, length)
+	g.MOVQ(operand.U32(0), nextLength)
+	g.VMOVSS(largest, found)
+	g.TESTQ(n, n)
+	g.JZ(last)
+	g.MOVQ(ahead, from)
+	seek(from)
+	g.MOVQ(from, ahead)
+	g.Label(string(last))
+	g.scaleBlock(found, scale, scales, g.resolve(g.Param("divisor")), func() { g.INCQ(poisoned) },
+		func() { encode(length) }, func() { zeros(length) })
+	g.advance(scales, 4)
+	g.CMPQ(nextLength, operand.Imm(0))
+	g.JNE(operand.LabelRef(again))
+	g.Label(finished)
 }
 
 // encodeBlock codes n numbers whose largest magnitude is known, stores their scale, and
@@ -203,12 +245,17 @@ func (e encoder) encodeBlock(codes, x, n, scales gp, largest vec, divisor, cells
 	e.g.scaleBlock(largest, e.scale, scales, divisor, poisoned, func() {
 		e.encode(codes, x, n)
 	}, func() {
-		zero := e.g.GP64()
-		e.g.MOVQ(cells, zero)
-		e.g.MOVL(at(zero, 4*cellZero), zero.As32())
-		e.g.LEAQ(mem{Base: x, Index: n, Scale: 4}, x)
-		e.g.fill(codes, n, zero)
+		e.zeros(codes, x, n, cells)
 	})
+}
+
+// zeros sets n codes to that of zero, and moves codes and x.
+func (e encoder) zeros(codes, x, n gp, cells mem) {
+	zero := e.g.GP64()
+	e.g.MOVQ(cells, zero)
+	e.g.MOVL(at(zero, 4*cellZero), zero.As32())
+	e.g.LEAQ(mem{Base: x, Index: n, Scale: 4}, x)
+	e.g.fill(codes, n, zero)
 }
 
 // scaleBlock stores the scale of a block whose largest magnitude is known, and leaves it

@@ -19,9 +19,9 @@ type decadeEncoder512 struct {
 	window                         vec // of fractions that are near a threshold
 	zero, shuffle, order           vec
 	evenWords, oddWords, oddBytes  mask
-	scale, multiplier              vec // of the block: the multiplier makes an index
-	streamed                       mem // not 0: whole groups of codes go past the caches
-	beside                         *[]func()
+	block512
+	line     bool // of a table that is one straight line
+	streamed mem  // not 0: whole groups of codes go past the caches
 }
 
 // decadeEncoder512 prepares for a map with those thresholds.
@@ -33,14 +33,32 @@ func (g *generator) decadeEncoder512(signed bool, thresholds gp) decadeEncoder51
 		least: g.broadcast512(bits(d.least * decadeScale)), factor: g.broadcast512(bits(indexFactor)),
 		offset: g.broadcast512(bits(indexOffset)), steeper: g.broadcast512(bits(steeper)),
 		slopes: g.decadeTable("slopes", d.slopes), offsets: g.decadeTable("offsets", d.offsets), corrections: g.decadeTable("corrections", d.corrections),
-		window: g.broadcast512(0x10001 * 2 * decadeError << (16 - d.fraction)),
+		window: g.broadcast512(0x10001 * d.near()),
 		zero:   g.broadcast512(0x7f7f7f7f), shuffle: g.ZMM(), order: g.ZMM(),
 		evenWords: g.selected(0x5555555555555555), oddWords: g.selected(0xaaaaaaaaaaaaaaaa), oddBytes: g.selected(0xaaaaaaaaaaaaaaaa),
-		scale: g.ZMM(), multiplier: g.ZMM(), beside: &[]func(){},
+		block512: g.block512(smallestDecadeScale, 1/smallestDecadeScale, g.data("word", bits(decadeScale))),
 	}
-	g.VBROADCASTI32X4(g.data("turned", 0x0c080400, 0x0e0a0602, 0x0d090501, 0x0f0b0703), e.shuffle)
-	g.VMOVDQU32(g.data("transposed", transposed...), e.order)
+	e.orders()
 	return e
+}
+
+// lineEncoder512 prepares for a table whose thresholds lie on a line, as codebook.Line's.
+func (g *generator) lineEncoder512(line, thresholds gp) decadeEncoder512 {
+	d := decades{fraction: 15}
+	e := decadeEncoder512{
+		g: g, decades: d, line: true, thresholds: thresholds, offset: g.ZMM(), window: g.broadcast512(0x10001 * d.near()),
+		shuffle: g.ZMM(), order: g.ZMM(),
+		evenWords: g.selected(0x5555555555555555), oddWords: g.selected(0xaaaaaaaaaaaaaaaa), oddBytes: g.selected(0xaaaaaaaaaaaaaaaa),
+		block512: g.block512(smallestDecadeScale, 1/smallestDecadeScale, at(line, 0)),
+	}
+	g.VBROADCASTSS(at(line, 4), e.offset)
+	e.orders()
+	return e
+}
+
+func (e decadeEncoder512) orders() {
+	e.g.VBROADCASTI32X4(e.g.data("turned", 0x0c080400, 0x0e0a0602, 0x0d090501, 0x0f0b0703), e.shuffle)
+	e.g.VMOVDQU32(e.g.data("transposed", transposed...), e.order)
 }
 
 // decadeTable has the number of each decade in the lanes whose last three bits are its.
@@ -62,19 +80,18 @@ func (g *generator) selected(bits uint64) mask {
 	return k
 }
 
-// multiply leaves what makes an index of a number in e.multiplier. The scale is at least
-// smallestDecadeScale.
-func (e decadeEncoder512) multiply() {
-	e.g.VBROADCASTSS(e.g.data("word", math.Float32bits(decadeScale)), e.multiplier)
-	e.g.VDIVSS(e.scale.AsX(), e.multiplier.AsX(), e.multiplier.AsX())
-	e.g.VBROADCASTSS(e.multiplier.AsX(), e.multiplier)
-}
-
 // near is how many fractions, in 16 bits, are near a threshold.
 func (d decades) near() uint32 { return 2 * decadeError << (16 - d.fraction) }
 
 // estimate gives the fixed-point codes of x's magnitudes.
 func (e decadeEncoder512) estimate(x vec) vec {
+	if e.line {
+		t := e.g.ZMM()
+		e.g.VMOVAPS(e.offset, t)
+		e.g.VFMADD231PS(e.multiplier, x, t)
+		e.g.VPADDD(t, t, t)
+		return t
+	}
 	p, decade, slope, t, begin := e.g.ZMM(), e.g.ZMM(), e.g.ZMM(), e.g.ZMM(), e.g.ZMM()
 	e.g.VMULPS(e.multiplier, x, p)
 	if e.signed {
@@ -149,21 +166,15 @@ func (e decadeEncoder512) compare(x, t vec) {
 	e.g.VDIVPS(e.scale, x, r)
 	e.g.VPXORD(threshold, threshold, threshold)
 	e.g.VGATHERDPS(mem{Base: e.thresholds, Index: code, Scale: 4, Disp: 4 * e.firstThreshold()}, gathered, threshold)
-	e.g.VPADDD(threshold, threshold, threshold)
-	e.g.VPROLD(operand.Imm(1), r, r) // the sign last, which decides at the threshold
-	e.g.VPCMPUD(operand.Imm(5), r, threshold, near, below)
+	if e.line {
+		e.g.VCMPPS(operand.Imm(0x1d), r, threshold, near, below) // not below
+	} else {
+		e.g.VPADDD(threshold, threshold, threshold)
+		e.g.VPROLD(operand.Imm(1), r, r) // the sign last, which decides at the threshold
+		e.g.VPCMPUD(operand.Imm(5), r, threshold, near, below)
+	}
 	e.g.VPSUBD_BCST(e.g.data("word", 1<<16), t, below, t)
 	e.g.Label(none)
-}
-
-// firstThreshold is the index of code 0's lower threshold, less what is above the code in
-// a fixed-point number.
-func (e decadeEncoder512) firstThreshold() int {
-	above := int(math.Float32bits(magicDecades) >> e.fraction)
-	if e.signed {
-		return 126 - above
-	}
-	return -1 - above
 }
 
 // signs makes codes of magnitudes' codes and the signs of x; it spoils them.
@@ -179,77 +190,25 @@ func (e decadeEncoder512) signs(x [4]vec, y vec) vec {
 }
 
 // encode codes n numbers of a block whose scale is known, and moves all three.
-func (e decadeEncoder512) encode(codes, x, n gp) {
-	small, done := e.g.label("small"), e.g.label("done")
-	bits := e.g.GP32()
-	e.g.VMOVD(e.scale.AsX(), bits)
-	e.g.CMPL(bits, operand.U32(math.Float32bits(smallestDecadeScale)))
-	e.g.JB(operand.LabelRef(small))
-	e.multiply()
-	e.groups(codes, x, n, func(z vec) {})
-	e.g.Label(done)
-	*e.beside = append(*e.beside, func() {
-		e.g.Label(small) // both are multiplied by a power of two, and neither is rounded
-		larger := e.g.data("word", math.Float32bits(1/smallestDecadeScale))
-		e.g.VMULPS_BCST(larger, e.scale, e.scale)
-		e.multiply()
-		e.groups(codes, x, n, func(z vec) { e.g.VMULPS_BCST(larger, z, z) })
-		e.g.JMP(operand.LabelRef(done))
-	})
-}
+func (e decadeEncoder512) encode(codes, x, n gp) { e.g.encode512(e, codes, x, n) }
 
 const smallestDecadeScale = 0x1p-100
 
-// groups codes n numbers, prepared, and moves codes, x and n.
-func (e decadeEncoder512) groups(codes, x, n gp, prepare func(vec)) {
+func (e decadeEncoder512) prepare() {}
+
+func (e decadeEncoder512) whole(codes, x, n gp, adjust func(vec)) {
 	e.g.loop(n, 64, func() {
-		var z [4]vec
-		for i := range z {
-			z[i] = e.g.ZMM()
-			e.g.VMOVUPS(at(x, 64*i), z[i])
-			prepare(z[i])
-		}
-		y := e.codes(z)
-		if e.streamed.Base == nil {
-			e.g.VMOVDQU64(y, at(codes, 0))
-			e.g.advance(x, 256)
-			e.g.advance(codes, 64)
-			return
-		}
-		past, stored := e.g.label("past"), e.g.label("stored")
-		e.g.CMPB(e.streamed, operand.U8(0))
-		e.g.JNE(operand.LabelRef(past))
-		e.g.VMOVDQU64(y, at(codes, 0))
-		e.g.Label(stored)
-		*e.beside = append(*e.beside, func() {
-			e.g.Label(past)
-			e.g.VMOVNTDQ(y, at(codes, 0))
-			e.g.JMP(operand.LabelRef(stored))
-		})
+		y := e.codes(e.g.load64(x, adjust, e.ahead))
+		e.g.store64(y, codes, e.streamed, e.beside)
 		e.g.advance(x, 256)
 		e.g.advance(codes, 64)
 	})
-	none := operand.LabelRef(e.g.label("none"))
-	e.g.TESTQ(n, n)
-	e.g.JZ(none)
-	lanes := e.g.GP64()
-	e.g.MOVQ(operand.I64(-1), lanes)
-	e.g.BZHIQ(n, lanes, lanes)
-	var z [4]vec
-	for i := range z {
-		k := e.g.K()
-		e.g.KMOVW(lanes.As32(), k)
-		e.g.SHRQ(operand.Imm(lanes512), lanes)
-		z[i] = e.g.ZMM()
-		e.g.VMOVUPS_Z(at(x, 64*i), k, z[i])
-		prepare(z[i])
-	}
-	y := e.codes(z)
+}
+
+func (e decadeEncoder512) rest(codes, x, n gp, adjust func(vec)) {
+	y := e.codes(e.g.loadFirst64(x, n, adjust))
 	e.g.VMOVDQU8(y, e.g.first(n), at(codes, 0))
-	e.g.LEAQ(mem{Base: x, Index: n, Scale: 4}, x)
 	e.g.ADDQ(n, codes)
-	e.g.XORQ(n, n)
-	e.g.Label(string(none))
 }
 
 // besides adds, behind a function's end, the code that its loops leave for what is rare.
@@ -269,28 +228,56 @@ func quantizeAVX512(g *generator) {
 		{"QuantizeDynamic8AVX512", "codebook.Dynamic8()", true},
 		{"QuantizeDynamic8UnsignedAVX512", "codebook.Dynamic8Unsigned()", false},
 	} {
-		g.function(f.name, "(codes []uint8, scales, x []float32, block int, divisor float32, thresholds *[255]float32, stream bool) int", f.name+`
+		g.function(f.name, "(codes []uint8, scales, x []float32, block int, divisor, least float32, thresholds *[255]float32, stream bool) int", f.name+`
 codes x in blocks with the codes of `+f.of+`, whose thresholds it takes. It is
 QuantizeAVX2 of that codebook. With stream, codes go past the caches where their address and
 the block are multiples of 64. A call of 300,000 elements takes about 100 µs.`)
-		codes, scales, x := g.pointer("codes"), g.pointer("scales"), g.pointer("x")
-		e := g.decadeEncoder512(f.signed, g.number("thresholds"))
-		e.streamed = g.AllocLocal(8)
-		streamed := g.GP64()
-		g.streamsBlocks(codes, 63, streamed)
-		g.MOVQ(streamed, e.streamed)
-		g.quantizeBlocks512(x, scales, e.scale, func(length gp) {
-			e.encode(codes, x, length)
-		}, func(length gp) {
-			zero := g.GP64()
-			g.MOVL(operand.U32(newDecades(f.signed).zero()), zero.As32())
-			g.LEAQ(mem{Base: x, Index: length, Scale: 4}, x)
-			g.fill512(codes, length, zero)
-		})
-		g.fence(e.streamed)
-		g.end()
-		g.besides(e.beside)
+		g.quantize8AVX512(func(streamed mem) coder512 {
+			e := g.decadeEncoder512(f.signed, g.number("thresholds"))
+			e.streamed, e.ahead = streamed, prefetched
+			return e
+		}, func(code gp) { g.MOVL(operand.U32(newDecades(f.signed).zero()), code.As32()) })
 	}
+	g.function("QuantizeLineAVX512", "(codes []uint8, scales, x []float32, block int, divisor, least float32, line *[3]uint32, thresholds *[255]float32, stream bool) int", `
+QuantizeLineAVX512 is QuantizeAVX2 of a codebook with a Line, which it takes, and its
+thresholds. With stream, codes go past the caches where their address and the block are
+multiples of 64. A call of 300,000 elements takes about 100 µs.`)
+	g.quantize8AVX512(func(streamed mem) coder512 {
+		e := g.lineEncoder512(g.number("line"), g.number("thresholds"))
+		e.streamed, e.ahead = streamed, prefetched
+		return e
+	}, func(code gp) {
+		g.MOVQ(g.resolve(g.Param("line")), code)
+		g.MOVL(at(code, 8), code.As32())
+	})
+	g.function("QuantizeCellsAVX512", "(codes []uint8, scales, x []float32, block int, divisor, least float32, cells []uint32, stream bool) int", `
+QuantizeCellsAVX512 is QuantizeAVX2. With stream, codes go past the caches where their
+address and the block are multiples of 64. A call of 200,000 elements takes about 100 µs.`)
+	g.quantize8AVX512(func(streamed mem) coder512 {
+		return g.cellEncoder512(g.pointer("cells"), streamed)
+	}, func(code gp) {
+		g.MOVQ(g.resolve(g.Param("cells").Base()), code)
+		g.MOVL(at(code, 4*cellZero), code.As32())
+	})
+}
+
+// quantize8AVX512 is the body of a function that stores a byte a number; zero loads the code
+// of zero.
+func (g *generator) quantize8AVX512(coder func(streamed mem) coder512, zero func(code gp)) {
+	codes, scales, x := g.pointer("codes"), g.pointer("scales"), g.pointer("x")
+	streamed, is := g.AllocLocal(8), g.GP64()
+	g.streamsBlocks(codes, 63, is)
+	g.MOVQ(is, streamed)
+	c := coder(streamed)
+	g.quantizeBlocks512(codes, scales, x, c, func(length gp) {
+		code := g.GP64()
+		zero(code)
+		g.LEAQ(mem{Base: x, Index: length, Scale: 4}, x)
+		g.fill512(codes, length, code)
+	})
+	g.fence(streamed)
+	g.end()
+	g.besides(c.block().beside)
 }
 
 func (d decades) zero() uint32 {
@@ -298,50 +285,6 @@ func (d decades) zero() uint32 {
 		return 127
 	}
 	return 0
-}
-
-// quantizeBlocks512 stores the scales of the blocks of the argument x, returns the number of
-// those that are not finite and runs encode or, for a block that is zero or not finite,
-// zeros, both of which move x. The largest magnitude of a block is sought before the one
-// in front of it is coded.
-func (g *generator) quantizeBlocks512(x, scales gp, scale vec, encode, zeros func(length gp)) {
-	poisoned := g.result()
-	g.MOVQ(operand.U32(0), poisoned)
-	n, length := g.length("x"), g.GP64()
-	again, finished := g.label("block"), g.label("finished")
-	next := func(values gp, length gp) vec {
-		left := g.GP64()
-		g.MOVQ(g.resolve(g.Param("block")), length)
-		g.CMPQ(length, n)
-		g.CMOVQGT(n, length)
-		g.SUBQ(length, n)
-		g.MOVQ(length, left)
-		from := g.GP64()
-		g.MOVQ(values, from)
-		g.LEAQ(mem{Base: values, Index: length, Scale: 4}, values)
-		return g.absmax512(from, left, prefetched)
-	}
-	g.TESTQ(n, n)
-	g.JZ(operand.LabelRef(finished))
-	values, largest := g.GP64(), g.XMM()
-	g.MOVQ(x, values)
-	g.VMOVAPS(next(values, length), largest)
-
-	g.Label(again)
-	following, nextLength, last := g.XMM(), g.GP64(), operand.LabelRef(g.label("last"))
-	g.XORL(nextLength.As32(), nextLength.As32())
-	g.TESTQ(n, n)
-	g.JZ(last)
-	g.VMOVAPS(next(values, nextLength), following)
-	g.Label(string(last))
-	g.scaleBlock(largest, scale, scales, g.resolve(g.Param("divisor")), func() { g.INCQ(poisoned) },
-		func() { encode(length) }, func() { zeros(length) })
-	g.advance(scales, 4)
-	g.VMOVAPS(following, largest)
-	g.MOVQ(nextLength, length)
-	g.TESTQ(length, length)
-	g.JNZ(operand.LabelRef(again))
-	g.Label(finished)
 }
 
 // fill512 sets n bytes to the low byte of value, and moves codes.

@@ -138,6 +138,9 @@ elements takes about 50 µs.
 	g.TESTQ(n, n)
 	g.JZ(operand.LabelRef(done))
 	g.Label(again)
+	for line := 0; line < 256; line += 64 {
+		g.PREFETCHT0(at(src, prefetched+line))
+	}
 	p.draw(group, draws)
 	g.ADDQ(operand.Imm(8), group)
 	random, taken := g.GP64(), g.GP64()

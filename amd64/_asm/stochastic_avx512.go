@@ -176,9 +176,10 @@ func (r stochasticRounding512) endRare() {
 }
 
 func stochasticAVX512(g *generator) {
-	g.function("StochasticAVX512", "(dst []uint16, src []float32, seed uint64, step uint64, first uint64)", `
-StochasticAVX512 rounds to bf16 by random bits; dst has the length of src. A call of 200,000
-elements takes about 50 µs.
+	g.function("StochasticAVX512", "(dst []uint16, src []float32, seed uint64, step uint64, first uint64, stream bool)", `
+StochasticAVX512 rounds to bf16 by random bits; dst has the length of src. With stream, dst
+goes past the caches where its address is a multiple of 64 and first one of 8. A call of
+200,000 elements takes about 50 µs.
 
 	for i, x := range src {
 		dst[i] = uint16(bf16.Stochastic(x, bf16.RandomBits(seed, step, first+uint64(i))))
@@ -230,19 +231,39 @@ elements takes about 50 µs.
 
 	const many = 128 // two draws, which do not wait for each other's rounds
 	g.Label(whole)
-	g.CMPQ(n, operand.U32(many))
-	g.JB(operand.LabelRef(rest))
 	all := part{registers: many / lanes512}
-	for i, bits := range p.draw(group, many) {
-		g.storePair(r.round(g.loadFloats512(src, 2*i, all), g.loadFloats512(src, 2*i+1, all), bits), dst, i, all)
+	groups := func(store func(z vec, pair int)) {
+		again := g.label("again")
+		g.Label(again)
+		g.CMPQ(n, operand.U32(many))
+		g.JB(operand.LabelRef(rest))
+		for i, bits := range p.draw(group, many) {
+			for line := 0; line < 128; line += 64 {
+				g.PREFETCHT0(at(src, prefetched+128*i+line))
+			}
+			store(r.round(g.loadFloats512(src, 2*i, all), g.loadFloats512(src, 2*i+1, all), bits), i)
+		}
+		g.ADDQ(operand.Imm(many/8), group)
+		g.advanceAll(cursors, many)
+		g.SUBQ(operand.U32(many), n)
+		g.JMP(operand.LabelRef(again))
 	}
-	g.ADDQ(operand.Imm(many/8), group)
-	g.advanceAll(cursors, many)
-	g.SUBQ(operand.U32(many), n)
-	g.JMP(operand.LabelRef(whole))
+	cached := operand.LabelRef(g.label("cached"))
+	g.CMPB(g.resolve(g.Param("stream")), operand.U8(0))
+	g.JE(cached)
+	g.TESTQ(operand.U32(63), dst)
+	g.JNZ(cached)
+	groups(func(z vec, pair int) { g.VMOVNTDQ(z, at(dst, 64*pair)) })
+	g.Label(string(cached))
+	groups(func(z vec, pair int) { g.storePair(z, dst, pair, all) })
 	g.Label(rest)
 	g.TESTQ(n, n)
 	g.JNZ(operand.LabelRef(partial))
 	g.Label(done)
+	unfenced := operand.LabelRef(g.label("unfenced"))
+	g.CMPB(g.resolve(g.Param("stream")), operand.U8(0))
+	g.JE(unfenced)
+	g.SFENCE()
+	g.Label(string(unfenced))
 	r.endRare()
 }

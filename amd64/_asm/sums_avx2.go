@@ -18,7 +18,7 @@ AbsmaxAVX2 is the largest magnitude: 0 of an empty slice, NaN if there is a NaN.
 	}
 	return math.Float32frombits(largest)`)
 	x, n := g.pointer("x"), g.length("x")
-	g.VMOVSS(g.absmax(x, n), g.result())
+	g.VMOVSS(g.absmax(x, n, mem{}), g.result())
 	g.end()
 
 	g.squares("SumSquaresAVX2", "float32", "float64(v)", 4)
@@ -75,13 +75,16 @@ bf16. A call of 500,000 elements takes about 100 µs.
 	g.end()
 }
 
-// absmax is the largest magnitude of n floats.
-func (g *generator) absmax(x, n gp) vec {
+// absmax is the largest magnitude of n floats, and no less than a number, if there is one.
+func (g *generator) absmax(x, n gp, least mem) vec {
 	magnitude := g.broadcast(0x7fffffff)
 	var largest [4]vec
 	for i := range largest {
 		largest[i] = g.YMM()
 		g.VPXOR(largest[i], largest[i], largest[i])
+	}
+	if least.Base != nil {
+		g.VBROADCASTSS(least, largest[0])
 	}
 	g.elements(n, func(width int) {
 		lanes := min(width, 8)

@@ -13,7 +13,7 @@ AbsmaxAVX512 is the largest magnitude: 0 of an empty slice, NaN if there is a Na
 	}
 	return math.Float32frombits(largest)`)
 	x, n := g.pointer("x"), g.length("x")
-	g.VMOVSS(g.absmax512(x, n, 0), g.result())
+	g.VMOVSS(g.absmax512(x, n, mem{}), g.result())
 	g.end()
 
 	g.squares512("SumSquaresAVX512", "float32", "float64(v)", 4)
@@ -64,20 +64,20 @@ to bf16. A call of 500,000 elements takes about 100 µs.
 	g.end()
 }
 
-// absmax512 is the largest magnitude of n floats. It asks for what is a number of bytes
-// ahead of them, unless that is 0.
-func (g *generator) absmax512(x, n gp, ahead int) vec {
+// absmax512 is the largest magnitude of n floats, and no less than a number, if there is
+// one.
+func (g *generator) absmax512(x, n gp, least mem) vec {
 	magnitude := g.broadcast512(0x7fffffff)
 	var largest [4]vec
 	for i := range largest {
 		largest[i] = g.ZMM()
 		g.VPXORD(largest[i], largest[i], largest[i])
 	}
+	if least.Base != nil {
+		g.VBROADCASTSS(least, largest[0])
+	}
 	g.elements512(n, 4, 1, func(of part) {
 		for i := range of.registers {
-			if ahead > 0 {
-				g.PREFETCHT0(at(x, ahead+64*i))
-			}
 			z := g.ZMM()
 			if of.whole() {
 				g.VPANDD(at(x, 64*i), magnitude, z)

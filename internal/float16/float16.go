@@ -3,13 +3,16 @@ package float16
 
 import "math"
 
-// ToFloat32 returns the value of the binary16 pattern h. It is exact, and a NaN keeps its payload.
+// ToFloat32 returns the value of the binary16 pattern h. It is exact, but a NaN becomes quiet,
+// and keeps its sign and payload.
 func ToFloat32(h uint16) float32 {
 	sign := uint32(h&0x8000) << 16
 	magnitude := uint32(h & 0x7fff)
 	switch {
-	case magnitude >= 0x7c00:
-		return math.Float32frombits(sign | 0x7f800000 | magnitude<<13)
+	case magnitude > 0x7c00:
+		return math.Float32frombits(sign | 0x7fc00000 | magnitude<<13)
+	case magnitude == 0x7c00:
+		return math.Float32frombits(sign | 0x7f800000)
 	case magnitude >= 0x0400:
 		return math.Float32frombits(sign | (magnitude<<13 + (127-15)<<23))
 	}

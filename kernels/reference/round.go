@@ -1,6 +1,9 @@
 package reference
 
-import "github.com/lowbit-go/lowbit/bf16"
+import (
+	"github.com/lowbit-go/lowbit/bf16"
+	"github.com/lowbit-go/lowbit/internal/float16"
+)
 
 // Round is bf16.FromFloat32 of each element.
 func Round(dst []bf16.BF16, src []float32) {
@@ -20,6 +23,20 @@ func Truncate(dst []bf16.BF16, src []float32) {
 func Widen(dst []float32, src []bf16.BF16) {
 	for i, x := range src {
 		dst[i] = x.Float32()
+	}
+}
+
+// RoundFloat16 is float16.FromFloat32 of each element.
+func RoundFloat16(dst []uint16, src []float32) {
+	for i, x := range src {
+		dst[i] = float16.FromFloat32(x)
+	}
+}
+
+// WidenFloat16 is float16.ToFloat32 of each element.
+func WidenFloat16(dst []float32, src []uint16) {
+	for i, h := range src {
+		dst[i] = float16.ToFloat32(h)
 	}
 }
 
