@@ -5,8 +5,8 @@
 package amd64
 
 // GemmBlockAVX2 multiplies k rows of two strips of 16 columns,
-// a transposed by b, into a block of 16 columns. Rows are worked on in parts of [6 5 5]: those of a part begun are all
-// written.
+// a transposed by b, into a block of 16 columns. Rows are worked on in parts of [6 5 5], or one of 4
+// if there are no more: those of a part begun are all written.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
@@ -38,8 +38,8 @@ package amd64
 func GemmBlockAVX2(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int)
 
 // GemmPackingAVX2 multiplies k rows of two strips of 16 columns,
-// a transposed by b, into a block of 16 columns. Rows are worked on in parts of [6 5 5]: those of a part begun are all
-// written.
+// a transposed by b, into a block of 16 columns. Rows are worked on in parts of [6 5 5], or one of 4
+// if there are no more: those of a part begun are all written.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
@@ -75,8 +75,8 @@ func GemmBlockAVX2(rows int, k int, a *float32, b *float32, acc *float32, resume
 func GemmPackingAVX2(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int, from *float32, fromStride int)
 
 // GemmRowsAVX2 multiplies k rows of two strips of 16 columns,
-// a transposed by b, into a block of 16 columns. Rows are worked on in parts of [6 5 5]: those of a part begun are all
-// written.
+// a transposed by b, into a block of 16 columns. Rows are worked on in parts of [6 5 5], or one of 4
+// if there are no more: those of a part begun are all written.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
@@ -108,8 +108,8 @@ func GemmPackingAVX2(rows int, k int, a *float32, b *float32, acc *float32, resu
 func GemmRowsAVX2(rows int, k int, a *float32, aStride int, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int)
 
 // GemmRowsPackingAVX2 multiplies k rows of two strips of 16 columns,
-// a transposed by b, into a block of 16 columns. Rows are worked on in parts of [6 5 5]: those of a part begun are all
-// written.
+// a transposed by b, into a block of 16 columns. Rows are worked on in parts of [6 5 5], or one of 4
+// if there are no more: those of a part begun are all written.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
@@ -145,14 +145,15 @@ func GemmRowsAVX2(rows int, k int, a *float32, aStride int, b *float32, acc *flo
 func GemmRowsPackingAVX2(rows int, k int, a *float32, aStride int, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int, from *float32, fromStride int)
 
 // GemmCornerAVX2 multiplies k rows of two strips of 16 columns,
-// a transposed by b, into a block of 16 columns. The block is one on the diagonal of a symmetric product, of which the
-// lower left quarter is not computed.
+// a transposed by b, into a block of 16 columns. Rows are worked on in parts of [4 4 8], or one of 4
+// if there are no more: those of a part begun are all written. The block is one on the
+// diagonal of a symmetric product, of which the lower left quarter is not computed.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
 // d, is brought into the cache. A call of k = 1024 takes about 5 µs.
 //
-//	for i := range 16 {
+//	for i := range rows {
 //		for j := range 16 {
 //			if i >= 8 && j < 8 {
 //				continue
@@ -177,7 +178,7 @@ func GemmRowsPackingAVX2(rows int, k int, a *float32, aStride int, b *float32, a
 //	}
 //
 //go:noescape
-func GemmCornerAVX2(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
+func GemmCornerAVX2(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 
 // NormalizeBlockAVX2 scales a block of 16x16 on the way to consecutive memory.
 //

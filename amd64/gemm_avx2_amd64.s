@@ -7,9 +7,313 @@
 // func GemmBlockAVX2(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int)
 // Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·GemmBlockAVX2(SB), NOSPLIT, $120-112
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+4
+	JGT     many
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
 	JZ      fresh1
+	MOVQ    acc+32(FP), AX
+	VMOVUPS (AX), Y0
+	VMOVUPS 32(AX), Y1
+	VMOVUPS 64(AX), Y2
+	VMOVUPS 96(AX), Y3
+	VMOVUPS 128(AX), Y4
+	VMOVUPS 160(AX), Y5
+	VMOVUPS 192(AX), Y6
+	VMOVUPS 224(AX), Y7
+	JMP     begin2
+
+fresh1:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+
+begin2:
+	MOVQ    k+8(FP), AX
+	SHRQ    $0x02, AX
+	XORQ    CX, CX
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, (SP)
+	MOVQ    SI, 8(SP)
+	MOVQ    R8, 16(SP)
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 24(SP)
+	MOVQ    SI, 32(SP)
+	MOVQ    R8, 40(SP)
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 48(SP)
+	MOVQ    SI, 56(SP)
+	MOVQ    R8, 64(SP)
+	MOVQ    acc+32(FP), DX
+	ADDQ    $+256, DX
+	MOVQ    $+64, BX
+	MOVB    resume+40(FP), SI
+	MOVBQZX SI, SI
+	MOVQ    $+4, DI
+	TESTQ   SI, SI
+	CMOVQEQ CX, DI
+	CMPQ    DI, AX
+	CMOVQGT AX, DI
+	SUBQ    DI, AX
+	MOVQ    DX, 72(SP)
+	MOVQ    BX, 80(SP)
+	MOVQ    DI, 88(SP)
+	MOVQ    b+24(FP), CX
+	MOVQ    next+96(FP), DX
+	MOVQ    nextStride+104(FP), BX
+	ADDQ    BX, BX
+	ADDQ    BX, BX
+	TESTQ   DX, DX
+	CMOVQEQ CX, DX
+	MOVQ    $+2147483647, CX
+	CMPQ    CX, AX
+	CMOVQGT AX, CX
+	SUBQ    CX, AX
+	MOVQ    DX, 96(SP)
+	MOVQ    BX, 104(SP)
+	MOVQ    CX, 112(SP)
+	MOVQ    k+8(FP), AX
+	ANDQ    $+3, AX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
+	LEAQ    (SP), BX
+
+stage3:
+	MOVQ  (BX), SI
+	MOVQ  8(BX), DI
+	MOVQ  16(BX), R8
+	TESTQ R8, R8
+	JZ    done5
+
+loop4:
+	PREFETCHT0   (SI)
+	ADDQ         DI, SI
+	VMOVUPS      (DX), Y8
+	VMOVUPS      32(DX), Y9
+	VBROADCASTSS (CX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(CX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(CX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(CX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	VMOVUPS      64(DX), Y8
+	VMOVUPS      96(DX), Y9
+	VBROADCASTSS 64(CX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 68(CX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 72(CX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 76(CX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	VMOVUPS      128(DX), Y8
+	VMOVUPS      160(DX), Y9
+	VBROADCASTSS 128(CX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 132(CX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 136(CX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 140(CX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	VMOVUPS      192(DX), Y8
+	VMOVUPS      224(DX), Y9
+	VBROADCASTSS 192(CX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 196(CX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 200(CX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 204(CX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+256, CX
+	ADDQ         $+256, DX
+	DECQ         R8
+	JNZ          loop4
+
+done5:
+	ADDQ $+24, BX
+	LEAQ 120(SP), SI
+	CMPQ BX, SI
+	JNE  stage3
+	CMPQ AX, $+1
+	JB   done7
+
+loop6:
+	VMOVUPS      (DX), Y8
+	VMOVUPS      32(DX), Y9
+	VBROADCASTSS (CX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(CX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(CX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(CX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+64, CX
+	ADDQ         $+64, DX
+	SUBQ         $+1, AX
+	CMPQ         AX, $+1
+	JAE          loop6
+
+done7:
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
+	ADDQ    CX, CX
+	ADDQ    CX, CX
+	TESTQ   AX, AX
+	JNZ     finish8
+	MOVQ    acc+32(FP), AX
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	VMOVUPS Y4, 128(AX)
+	VMOVUPS Y5, 160(AX)
+	VMOVUPS Y6, 192(AX)
+	VMOVUPS Y7, 224(AX)
+	JMP     next10
+
+finish8:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
+	ADDQ         BX, BX
+	ADDQ         BX, BX
+	VBROADCASTSS alpha+80(FP), Y8
+	VXORPS       Y9, Y9, Y9
+	VADDPS       Y9, Y0, Y0
+	VMULPS       Y8, Y0, Y0
+	VADDPS       Y9, Y1, Y1
+	VMULPS       Y8, Y1, Y1
+	VADDPS       Y9, Y2, Y2
+	VMULPS       Y8, Y2, Y2
+	VADDPS       Y9, Y3, Y3
+	VMULPS       Y8, Y3, Y3
+	VADDPS       Y9, Y4, Y4
+	VMULPS       Y8, Y4, Y4
+	VADDPS       Y9, Y5, Y5
+	VMULPS       Y8, Y5, Y5
+	VADDPS       Y9, Y6, Y6
+	VMULPS       Y8, Y6, Y6
+	VADDPS       Y9, Y7, Y7
+	VMULPS       Y8, Y7, Y7
+	TESTQ        DX, DX
+	JZ           alone9
+	VBROADCASTSS beta+84(FP), Y8
+	IMUL3Q       $+0, BX, SI
+	ADDQ         DX, SI
+	VMULPS       (SI), Y8, Y9
+	VADDPS       Y9, Y0, Y0
+	VMULPS       32(SI), Y8, Y9
+	VADDPS       Y9, Y1, Y1
+	ADDQ         BX, SI
+	VMULPS       (SI), Y8, Y9
+	VADDPS       Y9, Y2, Y2
+	VMULPS       32(SI), Y8, Y9
+	VADDPS       Y9, Y3, Y3
+	ADDQ         BX, SI
+	VMULPS       (SI), Y8, Y9
+	VADDPS       Y9, Y4, Y4
+	VMULPS       32(SI), Y8, Y9
+	VADDPS       Y9, Y5, Y5
+	ADDQ         BX, SI
+	VMULPS       (SI), Y8, Y9
+	VADDPS       Y9, Y6, Y6
+	VMULPS       32(SI), Y8, Y8
+	VADDPS       Y8, Y7, Y7
+	ADDQ         BX, SI
+
+alone9:
+	IMUL3Q  $+0, CX, DX
+	ADDQ    AX, DX
+	VMOVUPS Y0, (DX)
+	VMOVUPS Y1, 32(DX)
+	ADDQ    CX, DX
+	VMOVUPS Y2, (DX)
+	VMOVUPS Y3, 32(DX)
+	ADDQ    CX, DX
+	VMOVUPS Y4, (DX)
+	VMOVUPS Y5, 32(DX)
+	ADDQ    CX, DX
+	VMOVUPS Y6, (DX)
+	VMOVUPS Y7, 32(DX)
+	ADDQ    CX, DX
+
+next10:
+	JMP done
+
+many:
+	MOVB    resume+40(FP), AL
+	TESTB   AL, AL
+	JZ      fresh11
 	MOVQ    acc+32(FP), AX
 	VMOVUPS (AX), Y0
 	VMOVUPS 32(AX), Y1
@@ -23,9 +327,9 @@ TEXT ·GemmBlockAVX2(SB), NOSPLIT, $120-112
 	VMOVUPS 288(AX), Y9
 	VMOVUPS 320(AX), Y10
 	VMOVUPS 352(AX), Y11
-	JMP     begin2
+	JMP     begin12
 
-fresh1:
+fresh11:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -39,7 +343,7 @@ fresh1:
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
 
-begin2:
+begin12:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -129,14 +433,14 @@ begin2:
 	MOVQ    b+24(FP), DX
 	LEAQ    (SP), BX
 
-stage3:
+stage13:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done5
+	JZ    done15
 
-loop4:
+loop14:
 	PREFETCHT0   (SI)
 	ADDQ         DI, SI
 	VMOVUPS      (DX), Y12
@@ -222,17 +526,17 @@ loop4:
 	ADDQ         $+256, CX
 	ADDQ         $+256, DX
 	DECQ         R8
-	JNZ          loop4
+	JNZ          loop14
 
-done5:
+done15:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage3
+	JNE  stage13
 	CMPQ AX, $+1
-	JB   done7
+	JB   done17
 
-loop6:
+loop16:
 	VMOVUPS      (DX), Y12
 	VMOVUPS      32(DX), Y13
 	VBROADCASTSS (CX), Y14
@@ -257,15 +561,15 @@ loop6:
 	ADDQ         $+64, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop6
+	JAE          loop16
 
-done7:
+done17:
 	MOVQ    d+48(FP), AX
 	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish8
+	JNZ     finish18
 	MOVQ    acc+32(FP), AX
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
@@ -279,9 +583,9 @@ done7:
 	VMOVUPS Y9, 288(AX)
 	VMOVUPS Y10, 320(AX)
 	VMOVUPS Y11, 352(AX)
-	JMP     next10
+	JMP     next20
 
-finish8:
+finish18:
 	MOVQ         c+64(FP), DX
 	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
@@ -313,7 +617,7 @@ finish8:
 	VADDPS       Y13, Y11, Y11
 	VMULPS       Y12, Y11, Y11
 	TESTQ        DX, DX
-	JZ           alone9
+	JZ           alone19
 	VBROADCASTSS beta+84(FP), Y12
 	IMUL3Q       $+0, BX, SI
 	ADDQ         DX, SI
@@ -348,7 +652,7 @@ finish8:
 	VADDPS       Y12, Y11, Y11
 	ADDQ         BX, SI
 
-alone9:
+alone19:
 	IMUL3Q  $+0, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Y0, (DX)
@@ -370,13 +674,13 @@ alone9:
 	VMOVUPS Y11, 32(DX)
 	ADDQ    CX, DX
 
-next10:
+next20:
 	MOVQ    rows+0(FP), AX
 	CMPQ    AX, $+6
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh11
+	JZ      fresh21
 	MOVQ    acc+32(FP), AX
 	VMOVUPS 384(AX), Y0
 	VMOVUPS 416(AX), Y1
@@ -388,9 +692,9 @@ next10:
 	VMOVUPS 608(AX), Y7
 	VMOVUPS 640(AX), Y8
 	VMOVUPS 672(AX), Y9
-	JMP     begin12
+	JMP     begin22
 
-fresh11:
+fresh21:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -402,7 +706,7 @@ fresh11:
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 
-begin12:
+begin22:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -486,14 +790,14 @@ begin12:
 	MOVQ    b+24(FP), DX
 	LEAQ    (SP), BX
 
-stage13:
+stage23:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done15
+	JZ    done25
 
-loop14:
+loop24:
 	PREFETCHT0   (SI)
 	ADDQ         DI, SI
 	VMOVUPS      (DX), Y10
@@ -567,17 +871,17 @@ loop14:
 	ADDQ         $+256, CX
 	ADDQ         $+256, DX
 	DECQ         R8
-	JNZ          loop14
+	JNZ          loop24
 
-done15:
+done25:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage13
+	JNE  stage23
 	CMPQ AX, $+1
-	JB   done17
+	JB   done27
 
-loop16:
+loop26:
 	VMOVUPS      (DX), Y10
 	VMOVUPS      32(DX), Y11
 	VBROADCASTSS 24(CX), Y12
@@ -599,15 +903,15 @@ loop16:
 	ADDQ         $+64, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop16
+	JAE          loop26
 
-done17:
+done27:
 	MOVQ    d+48(FP), AX
 	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish18
+	JNZ     finish28
 	MOVQ    acc+32(FP), AX
 	VMOVUPS Y0, 384(AX)
 	VMOVUPS Y1, 416(AX)
@@ -619,9 +923,9 @@ done17:
 	VMOVUPS Y7, 608(AX)
 	VMOVUPS Y8, 640(AX)
 	VMOVUPS Y9, 672(AX)
-	JMP     next20
+	JMP     next30
 
-finish18:
+finish28:
 	MOVQ         c+64(FP), DX
 	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
@@ -649,7 +953,7 @@ finish18:
 	VADDPS       Y11, Y9, Y9
 	VMULPS       Y10, Y9, Y9
 	TESTQ        DX, DX
-	JZ           alone19
+	JZ           alone29
 	VBROADCASTSS beta+84(FP), Y10
 	IMUL3Q       $+6, BX, SI
 	ADDQ         DX, SI
@@ -679,7 +983,7 @@ finish18:
 	VADDPS       Y10, Y9, Y9
 	ADDQ         BX, SI
 
-alone19:
+alone29:
 	IMUL3Q  $+6, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Y0, (DX)
@@ -698,13 +1002,13 @@ alone19:
 	VMOVUPS Y9, 32(DX)
 	ADDQ    CX, DX
 
-next20:
+next30:
 	MOVQ    rows+0(FP), AX
 	CMPQ    AX, $+11
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh21
+	JZ      fresh31
 	MOVQ    acc+32(FP), AX
 	VMOVUPS 704(AX), Y0
 	VMOVUPS 736(AX), Y1
@@ -716,9 +1020,9 @@ next20:
 	VMOVUPS 928(AX), Y7
 	VMOVUPS 960(AX), Y8
 	VMOVUPS 992(AX), Y9
-	JMP     begin22
+	JMP     begin32
 
-fresh21:
+fresh31:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -730,7 +1034,7 @@ fresh21:
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 
-begin22:
+begin32:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -814,14 +1118,14 @@ begin22:
 	MOVQ    b+24(FP), DX
 	LEAQ    (SP), BX
 
-stage23:
+stage33:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done25
+	JZ    done35
 
-loop24:
+loop34:
 	PREFETCHT0   (SI)
 	ADDQ         DI, SI
 	VMOVUPS      (DX), Y10
@@ -895,17 +1199,17 @@ loop24:
 	ADDQ         $+256, CX
 	ADDQ         $+256, DX
 	DECQ         R8
-	JNZ          loop24
+	JNZ          loop34
 
-done25:
+done35:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage23
+	JNE  stage33
 	CMPQ AX, $+1
-	JB   done27
+	JB   done37
 
-loop26:
+loop36:
 	VMOVUPS      (DX), Y10
 	VMOVUPS      32(DX), Y11
 	VBROADCASTSS 44(CX), Y12
@@ -927,15 +1231,15 @@ loop26:
 	ADDQ         $+64, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop26
+	JAE          loop36
 
-done27:
+done37:
 	MOVQ    d+48(FP), AX
 	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish28
+	JNZ     finish38
 	MOVQ    acc+32(FP), AX
 	VMOVUPS Y0, 704(AX)
 	VMOVUPS Y1, 736(AX)
@@ -947,9 +1251,9 @@ done27:
 	VMOVUPS Y7, 928(AX)
 	VMOVUPS Y8, 960(AX)
 	VMOVUPS Y9, 992(AX)
-	JMP     next30
+	JMP     next40
 
-finish28:
+finish38:
 	MOVQ         c+64(FP), DX
 	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
@@ -977,7 +1281,7 @@ finish28:
 	VADDPS       Y11, Y9, Y9
 	VMULPS       Y10, Y9, Y9
 	TESTQ        DX, DX
-	JZ           alone29
+	JZ           alone39
 	VBROADCASTSS beta+84(FP), Y10
 	IMUL3Q       $+11, BX, SI
 	ADDQ         DX, SI
@@ -1007,7 +1311,7 @@ finish28:
 	VADDPS       Y10, Y9, Y9
 	ADDQ         BX, SI
 
-alone29:
+alone39:
 	IMUL3Q  $+11, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Y0, (DX)
@@ -1026,7 +1330,7 @@ alone29:
 	VMOVUPS Y9, 32(DX)
 	ADDQ    CX, DX
 
-next30:
+next40:
 done:
 	VZEROUPPER
 	RET
@@ -1034,9 +1338,332 @@ done:
 // func GemmPackingAVX2(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int, from *float32, fromStride int)
 // Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·GemmPackingAVX2(SB), NOSPLIT, $120-128
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+4
+	JGT     many
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh31
+	JZ      fresh41
+	MOVQ    acc+32(FP), AX
+	VMOVUPS (AX), Y0
+	VMOVUPS 32(AX), Y1
+	VMOVUPS 64(AX), Y2
+	VMOVUPS 96(AX), Y3
+	VMOVUPS 128(AX), Y4
+	VMOVUPS 160(AX), Y5
+	VMOVUPS 192(AX), Y6
+	VMOVUPS 224(AX), Y7
+	JMP     begin42
+
+fresh41:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+
+begin42:
+	MOVQ    k+8(FP), AX
+	SHRQ    $0x02, AX
+	XORQ    CX, CX
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, (SP)
+	MOVQ    SI, 8(SP)
+	MOVQ    R8, 16(SP)
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 24(SP)
+	MOVQ    SI, 32(SP)
+	MOVQ    R8, 40(SP)
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 48(SP)
+	MOVQ    SI, 56(SP)
+	MOVQ    R8, 64(SP)
+	MOVQ    acc+32(FP), DX
+	ADDQ    $+256, DX
+	MOVQ    $+64, BX
+	MOVB    resume+40(FP), SI
+	MOVBQZX SI, SI
+	MOVQ    $+4, DI
+	TESTQ   SI, SI
+	CMOVQEQ CX, DI
+	CMPQ    DI, AX
+	CMOVQGT AX, DI
+	SUBQ    DI, AX
+	MOVQ    DX, 72(SP)
+	MOVQ    BX, 80(SP)
+	MOVQ    DI, 88(SP)
+	MOVQ    b+24(FP), CX
+	MOVQ    next+96(FP), DX
+	MOVQ    nextStride+104(FP), BX
+	ADDQ    BX, BX
+	ADDQ    BX, BX
+	TESTQ   DX, DX
+	CMOVQEQ CX, DX
+	MOVQ    $+2147483647, CX
+	CMPQ    CX, AX
+	CMOVQGT AX, CX
+	SUBQ    CX, AX
+	MOVQ    DX, 96(SP)
+	MOVQ    BX, 104(SP)
+	MOVQ    CX, 112(SP)
+	MOVQ    k+8(FP), AX
+	ANDQ    $+3, AX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
+	MOVQ    from+112(FP), BX
+	MOVQ    fromStride+120(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	LEAQ    (SP), DI
+
+stage43:
+	MOVQ  (DI), R8
+	MOVQ  8(DI), R9
+	MOVQ  16(DI), R10
+	TESTQ R10, R10
+	JZ    done45
+
+loop44:
+	PREFETCHT0   (R8)
+	ADDQ         R9, R8
+	VMOVUPS      (BX), Y8
+	VMOVUPS      Y8, (DX)
+	VMOVUPS      32(BX), Y9
+	VMOVUPS      Y9, 32(DX)
+	ADDQ         SI, BX
+	VBROADCASTSS (CX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(CX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(CX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(CX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	VMOVUPS      (BX), Y8
+	VMOVUPS      Y8, 64(DX)
+	VMOVUPS      32(BX), Y9
+	VMOVUPS      Y9, 96(DX)
+	ADDQ         SI, BX
+	VBROADCASTSS 64(CX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 68(CX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 72(CX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 76(CX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	VMOVUPS      (BX), Y8
+	VMOVUPS      Y8, 128(DX)
+	VMOVUPS      32(BX), Y9
+	VMOVUPS      Y9, 160(DX)
+	ADDQ         SI, BX
+	VBROADCASTSS 128(CX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 132(CX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 136(CX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 140(CX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	VMOVUPS      (BX), Y8
+	VMOVUPS      Y8, 192(DX)
+	VMOVUPS      32(BX), Y9
+	VMOVUPS      Y9, 224(DX)
+	ADDQ         SI, BX
+	VBROADCASTSS 192(CX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 196(CX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 200(CX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 204(CX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+256, CX
+	ADDQ         $+256, DX
+	DECQ         R10
+	JNZ          loop44
+
+done45:
+	ADDQ $+24, DI
+	LEAQ 120(SP), R8
+	CMPQ DI, R8
+	JNE  stage43
+	CMPQ AX, $+1
+	JB   done47
+
+loop46:
+	VMOVUPS      (BX), Y8
+	VMOVUPS      Y8, (DX)
+	VMOVUPS      32(BX), Y9
+	VMOVUPS      Y9, 32(DX)
+	ADDQ         SI, BX
+	VBROADCASTSS (CX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(CX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(CX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(CX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+64, CX
+	ADDQ         $+64, DX
+	SUBQ         $+1, AX
+	CMPQ         AX, $+1
+	JAE          loop46
+
+done47:
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
+	ADDQ    CX, CX
+	ADDQ    CX, CX
+	TESTQ   AX, AX
+	JNZ     finish48
+	MOVQ    acc+32(FP), AX
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	VMOVUPS Y4, 128(AX)
+	VMOVUPS Y5, 160(AX)
+	VMOVUPS Y6, 192(AX)
+	VMOVUPS Y7, 224(AX)
+	JMP     next50
+
+finish48:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
+	ADDQ         BX, BX
+	ADDQ         BX, BX
+	VBROADCASTSS alpha+80(FP), Y8
+	VXORPS       Y9, Y9, Y9
+	VADDPS       Y9, Y0, Y0
+	VMULPS       Y8, Y0, Y0
+	VADDPS       Y9, Y1, Y1
+	VMULPS       Y8, Y1, Y1
+	VADDPS       Y9, Y2, Y2
+	VMULPS       Y8, Y2, Y2
+	VADDPS       Y9, Y3, Y3
+	VMULPS       Y8, Y3, Y3
+	VADDPS       Y9, Y4, Y4
+	VMULPS       Y8, Y4, Y4
+	VADDPS       Y9, Y5, Y5
+	VMULPS       Y8, Y5, Y5
+	VADDPS       Y9, Y6, Y6
+	VMULPS       Y8, Y6, Y6
+	VADDPS       Y9, Y7, Y7
+	VMULPS       Y8, Y7, Y7
+	TESTQ        DX, DX
+	JZ           alone49
+	VBROADCASTSS beta+84(FP), Y8
+	IMUL3Q       $+0, BX, SI
+	ADDQ         DX, SI
+	VMULPS       (SI), Y8, Y9
+	VADDPS       Y9, Y0, Y0
+	VMULPS       32(SI), Y8, Y9
+	VADDPS       Y9, Y1, Y1
+	ADDQ         BX, SI
+	VMULPS       (SI), Y8, Y9
+	VADDPS       Y9, Y2, Y2
+	VMULPS       32(SI), Y8, Y9
+	VADDPS       Y9, Y3, Y3
+	ADDQ         BX, SI
+	VMULPS       (SI), Y8, Y9
+	VADDPS       Y9, Y4, Y4
+	VMULPS       32(SI), Y8, Y9
+	VADDPS       Y9, Y5, Y5
+	ADDQ         BX, SI
+	VMULPS       (SI), Y8, Y9
+	VADDPS       Y9, Y6, Y6
+	VMULPS       32(SI), Y8, Y8
+	VADDPS       Y8, Y7, Y7
+	ADDQ         BX, SI
+
+alone49:
+	IMUL3Q  $+0, CX, DX
+	ADDQ    AX, DX
+	VMOVUPS Y0, (DX)
+	VMOVUPS Y1, 32(DX)
+	ADDQ    CX, DX
+	VMOVUPS Y2, (DX)
+	VMOVUPS Y3, 32(DX)
+	ADDQ    CX, DX
+	VMOVUPS Y4, (DX)
+	VMOVUPS Y5, 32(DX)
+	ADDQ    CX, DX
+	VMOVUPS Y6, (DX)
+	VMOVUPS Y7, 32(DX)
+	ADDQ    CX, DX
+
+next50:
+	JMP done
+
+many:
+	MOVB    resume+40(FP), AL
+	TESTB   AL, AL
+	JZ      fresh51
 	MOVQ    acc+32(FP), AX
 	VMOVUPS (AX), Y0
 	VMOVUPS 32(AX), Y1
@@ -1050,9 +1677,9 @@ TEXT ·GemmPackingAVX2(SB), NOSPLIT, $120-128
 	VMOVUPS 288(AX), Y9
 	VMOVUPS 320(AX), Y10
 	VMOVUPS 352(AX), Y11
-	JMP     begin32
+	JMP     begin52
 
-fresh31:
+fresh51:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1066,7 +1693,7 @@ fresh31:
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
 
-begin32:
+begin52:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -1160,14 +1787,14 @@ begin32:
 	ADDQ    SI, SI
 	LEAQ    (SP), DI
 
-stage33:
+stage53:
 	MOVQ  (DI), R8
 	MOVQ  8(DI), R9
 	MOVQ  16(DI), R10
 	TESTQ R10, R10
-	JZ    done35
+	JZ    done55
 
-loop34:
+loop54:
 	PREFETCHT0   (R8)
 	ADDQ         R9, R8
 	VMOVUPS      (BX), Y12
@@ -1265,17 +1892,17 @@ loop34:
 	ADDQ         $+256, CX
 	ADDQ         $+256, DX
 	DECQ         R10
-	JNZ          loop34
+	JNZ          loop54
 
-done35:
+done55:
 	ADDQ $+24, DI
 	LEAQ 120(SP), R8
 	CMPQ DI, R8
-	JNE  stage33
+	JNE  stage53
 	CMPQ AX, $+1
-	JB   done37
+	JB   done57
 
-loop36:
+loop56:
 	VMOVUPS      (BX), Y12
 	VMOVUPS      Y12, (DX)
 	VMOVUPS      32(BX), Y13
@@ -1303,15 +1930,15 @@ loop36:
 	ADDQ         $+64, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop36
+	JAE          loop56
 
-done37:
+done57:
 	MOVQ    d+48(FP), AX
 	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish38
+	JNZ     finish58
 	MOVQ    acc+32(FP), AX
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
@@ -1325,9 +1952,9 @@ done37:
 	VMOVUPS Y9, 288(AX)
 	VMOVUPS Y10, 320(AX)
 	VMOVUPS Y11, 352(AX)
-	JMP     next40
+	JMP     next60
 
-finish38:
+finish58:
 	MOVQ         c+64(FP), DX
 	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
@@ -1359,7 +1986,7 @@ finish38:
 	VADDPS       Y13, Y11, Y11
 	VMULPS       Y12, Y11, Y11
 	TESTQ        DX, DX
-	JZ           alone39
+	JZ           alone59
 	VBROADCASTSS beta+84(FP), Y12
 	IMUL3Q       $+0, BX, SI
 	ADDQ         DX, SI
@@ -1394,7 +2021,7 @@ finish38:
 	VADDPS       Y12, Y11, Y11
 	ADDQ         BX, SI
 
-alone39:
+alone59:
 	IMUL3Q  $+0, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Y0, (DX)
@@ -1416,13 +2043,13 @@ alone39:
 	VMOVUPS Y11, 32(DX)
 	ADDQ    CX, DX
 
-next40:
+next60:
 	MOVQ    rows+0(FP), AX
 	CMPQ    AX, $+6
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh41
+	JZ      fresh61
 	MOVQ    acc+32(FP), AX
 	VMOVUPS 384(AX), Y0
 	VMOVUPS 416(AX), Y1
@@ -1434,9 +2061,9 @@ next40:
 	VMOVUPS 608(AX), Y7
 	VMOVUPS 640(AX), Y8
 	VMOVUPS 672(AX), Y9
-	JMP     begin42
+	JMP     begin62
 
-fresh41:
+fresh61:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1448,7 +2075,7 @@ fresh41:
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 
-begin42:
+begin62:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -1532,14 +2159,14 @@ begin42:
 	MOVQ    b+24(FP), DX
 	LEAQ    (SP), BX
 
-stage43:
+stage63:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done45
+	JZ    done65
 
-loop44:
+loop64:
 	PREFETCHT0   (SI)
 	ADDQ         DI, SI
 	VMOVUPS      (DX), Y10
@@ -1613,17 +2240,17 @@ loop44:
 	ADDQ         $+256, CX
 	ADDQ         $+256, DX
 	DECQ         R8
-	JNZ          loop44
+	JNZ          loop64
 
-done45:
+done65:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage43
+	JNE  stage63
 	CMPQ AX, $+1
-	JB   done47
+	JB   done67
 
-loop46:
+loop66:
 	VMOVUPS      (DX), Y10
 	VMOVUPS      32(DX), Y11
 	VBROADCASTSS 24(CX), Y12
@@ -1645,15 +2272,15 @@ loop46:
 	ADDQ         $+64, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop46
+	JAE          loop66
 
-done47:
+done67:
 	MOVQ    d+48(FP), AX
 	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish48
+	JNZ     finish68
 	MOVQ    acc+32(FP), AX
 	VMOVUPS Y0, 384(AX)
 	VMOVUPS Y1, 416(AX)
@@ -1665,9 +2292,9 @@ done47:
 	VMOVUPS Y7, 608(AX)
 	VMOVUPS Y8, 640(AX)
 	VMOVUPS Y9, 672(AX)
-	JMP     next50
+	JMP     next70
 
-finish48:
+finish68:
 	MOVQ         c+64(FP), DX
 	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
@@ -1695,7 +2322,7 @@ finish48:
 	VADDPS       Y11, Y9, Y9
 	VMULPS       Y10, Y9, Y9
 	TESTQ        DX, DX
-	JZ           alone49
+	JZ           alone69
 	VBROADCASTSS beta+84(FP), Y10
 	IMUL3Q       $+6, BX, SI
 	ADDQ         DX, SI
@@ -1725,7 +2352,7 @@ finish48:
 	VADDPS       Y10, Y9, Y9
 	ADDQ         BX, SI
 
-alone49:
+alone69:
 	IMUL3Q  $+6, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Y0, (DX)
@@ -1744,13 +2371,13 @@ alone49:
 	VMOVUPS Y9, 32(DX)
 	ADDQ    CX, DX
 
-next50:
+next70:
 	MOVQ    rows+0(FP), AX
 	CMPQ    AX, $+11
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh51
+	JZ      fresh71
 	MOVQ    acc+32(FP), AX
 	VMOVUPS 704(AX), Y0
 	VMOVUPS 736(AX), Y1
@@ -1762,9 +2389,9 @@ next50:
 	VMOVUPS 928(AX), Y7
 	VMOVUPS 960(AX), Y8
 	VMOVUPS 992(AX), Y9
-	JMP     begin52
+	JMP     begin72
 
-fresh51:
+fresh71:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1776,7 +2403,7 @@ fresh51:
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 
-begin52:
+begin72:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -1860,14 +2487,14 @@ begin52:
 	MOVQ    b+24(FP), DX
 	LEAQ    (SP), BX
 
-stage53:
+stage73:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done55
+	JZ    done75
 
-loop54:
+loop74:
 	PREFETCHT0   (SI)
 	ADDQ         DI, SI
 	VMOVUPS      (DX), Y10
@@ -1941,17 +2568,17 @@ loop54:
 	ADDQ         $+256, CX
 	ADDQ         $+256, DX
 	DECQ         R8
-	JNZ          loop54
+	JNZ          loop74
 
-done55:
+done75:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage53
+	JNE  stage73
 	CMPQ AX, $+1
-	JB   done57
+	JB   done77
 
-loop56:
+loop76:
 	VMOVUPS      (DX), Y10
 	VMOVUPS      32(DX), Y11
 	VBROADCASTSS 44(CX), Y12
@@ -1973,15 +2600,15 @@ loop56:
 	ADDQ         $+64, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop56
+	JAE          loop76
 
-done57:
+done77:
 	MOVQ    d+48(FP), AX
 	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish58
+	JNZ     finish78
 	MOVQ    acc+32(FP), AX
 	VMOVUPS Y0, 704(AX)
 	VMOVUPS Y1, 736(AX)
@@ -1993,9 +2620,9 @@ done57:
 	VMOVUPS Y7, 928(AX)
 	VMOVUPS Y8, 960(AX)
 	VMOVUPS Y9, 992(AX)
-	JMP     next60
+	JMP     next80
 
-finish58:
+finish78:
 	MOVQ         c+64(FP), DX
 	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
@@ -2023,7 +2650,7 @@ finish58:
 	VADDPS       Y11, Y9, Y9
 	VMULPS       Y10, Y9, Y9
 	TESTQ        DX, DX
-	JZ           alone59
+	JZ           alone79
 	VBROADCASTSS beta+84(FP), Y10
 	IMUL3Q       $+11, BX, SI
 	ADDQ         DX, SI
@@ -2053,7 +2680,7 @@ finish58:
 	VADDPS       Y10, Y9, Y9
 	ADDQ         BX, SI
 
-alone59:
+alone79:
 	IMUL3Q  $+11, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Y0, (DX)
@@ -2072,7 +2699,7 @@ alone59:
 	VMOVUPS Y9, 32(DX)
 	ADDQ    CX, DX
 
-next60:
+next80:
 done:
 	VZEROUPPER
 	RET
@@ -2080,9 +2707,12 @@ done:
 // func GemmRowsAVX2(rows int, k int, a *float32, aStride int, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int)
 // Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·GemmRowsAVX2(SB), NOSPLIT, $120-120
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+4
+	JGT     many
 	MOVB    resume+48(FP), AL
 	TESTB   AL, AL
-	JZ      fresh61
+	JZ      fresh81
 	MOVQ    acc+40(FP), AX
 	VMOVUPS (AX), Y0
 	VMOVUPS 32(AX), Y1
@@ -2092,13 +2722,9 @@ TEXT ·GemmRowsAVX2(SB), NOSPLIT, $120-120
 	VMOVUPS 160(AX), Y5
 	VMOVUPS 192(AX), Y6
 	VMOVUPS 224(AX), Y7
-	VMOVUPS 256(AX), Y8
-	VMOVUPS 288(AX), Y9
-	VMOVUPS 320(AX), Y10
-	VMOVUPS 352(AX), Y11
-	JMP     begin62
+	JMP     begin82
 
-fresh61:
+fresh81:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2107,12 +2733,8 @@ fresh61:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	VXORPS Y8, Y8, Y8
-	VXORPS Y9, Y9, Y9
-	VXORPS Y10, Y10, Y10
-	VXORPS Y11, Y11, Y11
 
-begin62:
+begin82:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -2123,7 +2745,7 @@ begin62:
 	ADDQ    SI, SI
 	IMUL3Q  $+0, SI, DI
 	ADDQ    BX, DI
-	MOVQ    $+6, R8
+	MOVQ    $+4, R8
 	TESTQ   BX, BX
 	CMOVQEQ CX, R8
 	TESTQ   DX, DX
@@ -2140,7 +2762,7 @@ begin62:
 	ADDQ    SI, SI
 	IMUL3Q  $+0, SI, DI
 	ADDQ    BX, DI
-	MOVQ    $+6, R8
+	MOVQ    $+4, R8
 	TESTQ   BX, BX
 	CMOVQEQ CX, R8
 	TESTQ   DX, DX
@@ -2157,7 +2779,7 @@ begin62:
 	ADDQ    SI, SI
 	IMUL3Q  $+0, SI, DI
 	ADDQ    BX, DI
-	MOVQ    $+6, R8
+	MOVQ    $+4, R8
 	TESTQ   BX, BX
 	CMOVQEQ CX, R8
 	TESTQ   DX, DX
@@ -2169,11 +2791,11 @@ begin62:
 	MOVQ    SI, 56(SP)
 	MOVQ    R8, 64(SP)
 	MOVQ    acc+40(FP), DX
-	ADDQ    $+384, DX
+	ADDQ    $+256, DX
 	MOVQ    $+64, BX
 	MOVB    resume+48(FP), SI
 	MOVBQZX SI, SI
-	MOVQ    $+6, DI
+	MOVQ    $+4, DI
 	TESTQ   SI, SI
 	CMOVQEQ CX, DI
 	CMPQ    DI, AX
@@ -2209,709 +2831,6 @@ begin62:
 	MOVQ    b+32(FP), CX
 	LEAQ    (SP), DI
 
-stage63:
-	MOVQ  (DI), R8
-	MOVQ  8(DI), R9
-	MOVQ  16(DI), R10
-	TESTQ R10, R10
-	JZ    done65
-
-loop64:
-	PREFETCHT0   (R8)
-	ADDQ         R9, R8
-	VMOVUPS      (CX), Y12
-	VMOVUPS      32(CX), Y13
-	VBROADCASTSS (BX), Y14
-	VFMADD231PS  Y12, Y14, Y0
-	VFMADD231PS  Y13, Y14, Y1
-	VBROADCASTSS (BX)(DX*1), Y14
-	VFMADD231PS  Y12, Y14, Y2
-	VFMADD231PS  Y13, Y14, Y3
-	VBROADCASTSS (BX)(DX*2), Y14
-	VFMADD231PS  Y12, Y14, Y4
-	VFMADD231PS  Y13, Y14, Y5
-	VBROADCASTSS (SI), Y14
-	VFMADD231PS  Y12, Y14, Y6
-	VFMADD231PS  Y13, Y14, Y7
-	VBROADCASTSS (SI)(DX*1), Y14
-	VFMADD231PS  Y12, Y14, Y8
-	VFMADD231PS  Y13, Y14, Y9
-	VBROADCASTSS (SI)(DX*2), Y14
-	VFMADD231PS  Y12, Y14, Y10
-	VFMADD231PS  Y13, Y14, Y11
-	VMOVUPS      64(CX), Y12
-	VMOVUPS      96(CX), Y13
-	VBROADCASTSS 4(BX), Y14
-	VFMADD231PS  Y12, Y14, Y0
-	VFMADD231PS  Y13, Y14, Y1
-	VBROADCASTSS 4(BX)(DX*1), Y14
-	VFMADD231PS  Y12, Y14, Y2
-	VFMADD231PS  Y13, Y14, Y3
-	VBROADCASTSS 4(BX)(DX*2), Y14
-	VFMADD231PS  Y12, Y14, Y4
-	VFMADD231PS  Y13, Y14, Y5
-	VBROADCASTSS 4(SI), Y14
-	VFMADD231PS  Y12, Y14, Y6
-	VFMADD231PS  Y13, Y14, Y7
-	VBROADCASTSS 4(SI)(DX*1), Y14
-	VFMADD231PS  Y12, Y14, Y8
-	VFMADD231PS  Y13, Y14, Y9
-	VBROADCASTSS 4(SI)(DX*2), Y14
-	VFMADD231PS  Y12, Y14, Y10
-	VFMADD231PS  Y13, Y14, Y11
-	VMOVUPS      128(CX), Y12
-	VMOVUPS      160(CX), Y13
-	VBROADCASTSS 8(BX), Y14
-	VFMADD231PS  Y12, Y14, Y0
-	VFMADD231PS  Y13, Y14, Y1
-	VBROADCASTSS 8(BX)(DX*1), Y14
-	VFMADD231PS  Y12, Y14, Y2
-	VFMADD231PS  Y13, Y14, Y3
-	VBROADCASTSS 8(BX)(DX*2), Y14
-	VFMADD231PS  Y12, Y14, Y4
-	VFMADD231PS  Y13, Y14, Y5
-	VBROADCASTSS 8(SI), Y14
-	VFMADD231PS  Y12, Y14, Y6
-	VFMADD231PS  Y13, Y14, Y7
-	VBROADCASTSS 8(SI)(DX*1), Y14
-	VFMADD231PS  Y12, Y14, Y8
-	VFMADD231PS  Y13, Y14, Y9
-	VBROADCASTSS 8(SI)(DX*2), Y14
-	VFMADD231PS  Y12, Y14, Y10
-	VFMADD231PS  Y13, Y14, Y11
-	VMOVUPS      192(CX), Y12
-	VMOVUPS      224(CX), Y13
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS  Y12, Y14, Y0
-	VFMADD231PS  Y13, Y14, Y1
-	VBROADCASTSS 12(BX)(DX*1), Y14
-	VFMADD231PS  Y12, Y14, Y2
-	VFMADD231PS  Y13, Y14, Y3
-	VBROADCASTSS 12(BX)(DX*2), Y14
-	VFMADD231PS  Y12, Y14, Y4
-	VFMADD231PS  Y13, Y14, Y5
-	VBROADCASTSS 12(SI), Y14
-	VFMADD231PS  Y12, Y14, Y6
-	VFMADD231PS  Y13, Y14, Y7
-	VBROADCASTSS 12(SI)(DX*1), Y14
-	VFMADD231PS  Y12, Y14, Y8
-	VFMADD231PS  Y13, Y14, Y9
-	VBROADCASTSS 12(SI)(DX*2), Y14
-	VFMADD231PS  Y12, Y14, Y10
-	VFMADD231PS  Y13, Y14, Y11
-	ADDQ         $+16, BX
-	ADDQ         $+16, SI
-	ADDQ         $+256, CX
-	DECQ         R10
-	JNZ          loop64
-
-done65:
-	ADDQ $+24, DI
-	LEAQ 120(SP), R8
-	CMPQ DI, R8
-	JNE  stage63
-	CMPQ AX, $+1
-	JB   done67
-
-loop66:
-	VMOVUPS      (CX), Y12
-	VMOVUPS      32(CX), Y13
-	VBROADCASTSS (BX), Y14
-	VFMADD231PS  Y12, Y14, Y0
-	VFMADD231PS  Y13, Y14, Y1
-	VBROADCASTSS (BX)(DX*1), Y14
-	VFMADD231PS  Y12, Y14, Y2
-	VFMADD231PS  Y13, Y14, Y3
-	VBROADCASTSS (BX)(DX*2), Y14
-	VFMADD231PS  Y12, Y14, Y4
-	VFMADD231PS  Y13, Y14, Y5
-	VBROADCASTSS (SI), Y14
-	VFMADD231PS  Y12, Y14, Y6
-	VFMADD231PS  Y13, Y14, Y7
-	VBROADCASTSS (SI)(DX*1), Y14
-	VFMADD231PS  Y12, Y14, Y8
-	VFMADD231PS  Y13, Y14, Y9
-	VBROADCASTSS (SI)(DX*2), Y14
-	VFMADD231PS  Y12, Y14, Y10
-	VFMADD231PS  Y13, Y14, Y11
-	ADDQ         $+4, BX
-	ADDQ         $+4, SI
-	ADDQ         $+64, CX
-	SUBQ         $+1, AX
-	CMPQ         AX, $+1
-	JAE          loop66
-
-done67:
-	MOVQ    d+56(FP), AX
-	MOVQ    dStride+64(FP), CX
-	ADDQ    CX, CX
-	ADDQ    CX, CX
-	TESTQ   AX, AX
-	JNZ     finish68
-	MOVQ    acc+40(FP), AX
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	VMOVUPS Y4, 128(AX)
-	VMOVUPS Y5, 160(AX)
-	VMOVUPS Y6, 192(AX)
-	VMOVUPS Y7, 224(AX)
-	VMOVUPS Y8, 256(AX)
-	VMOVUPS Y9, 288(AX)
-	VMOVUPS Y10, 320(AX)
-	VMOVUPS Y11, 352(AX)
-	JMP     next70
-
-finish68:
-	MOVQ         c+72(FP), DX
-	MOVQ         cStride+80(FP), BX
-	ADDQ         BX, BX
-	ADDQ         BX, BX
-	VBROADCASTSS alpha+88(FP), Y12
-	VXORPS       Y13, Y13, Y13
-	VADDPS       Y13, Y0, Y0
-	VMULPS       Y12, Y0, Y0
-	VADDPS       Y13, Y1, Y1
-	VMULPS       Y12, Y1, Y1
-	VADDPS       Y13, Y2, Y2
-	VMULPS       Y12, Y2, Y2
-	VADDPS       Y13, Y3, Y3
-	VMULPS       Y12, Y3, Y3
-	VADDPS       Y13, Y4, Y4
-	VMULPS       Y12, Y4, Y4
-	VADDPS       Y13, Y5, Y5
-	VMULPS       Y12, Y5, Y5
-	VADDPS       Y13, Y6, Y6
-	VMULPS       Y12, Y6, Y6
-	VADDPS       Y13, Y7, Y7
-	VMULPS       Y12, Y7, Y7
-	VADDPS       Y13, Y8, Y8
-	VMULPS       Y12, Y8, Y8
-	VADDPS       Y13, Y9, Y9
-	VMULPS       Y12, Y9, Y9
-	VADDPS       Y13, Y10, Y10
-	VMULPS       Y12, Y10, Y10
-	VADDPS       Y13, Y11, Y11
-	VMULPS       Y12, Y11, Y11
-	TESTQ        DX, DX
-	JZ           alone69
-	VBROADCASTSS beta+92(FP), Y12
-	IMUL3Q       $+0, BX, SI
-	ADDQ         DX, SI
-	VMULPS       (SI), Y12, Y13
-	VADDPS       Y13, Y0, Y0
-	VMULPS       32(SI), Y12, Y13
-	VADDPS       Y13, Y1, Y1
-	ADDQ         BX, SI
-	VMULPS       (SI), Y12, Y13
-	VADDPS       Y13, Y2, Y2
-	VMULPS       32(SI), Y12, Y13
-	VADDPS       Y13, Y3, Y3
-	ADDQ         BX, SI
-	VMULPS       (SI), Y12, Y13
-	VADDPS       Y13, Y4, Y4
-	VMULPS       32(SI), Y12, Y13
-	VADDPS       Y13, Y5, Y5
-	ADDQ         BX, SI
-	VMULPS       (SI), Y12, Y13
-	VADDPS       Y13, Y6, Y6
-	VMULPS       32(SI), Y12, Y13
-	VADDPS       Y13, Y7, Y7
-	ADDQ         BX, SI
-	VMULPS       (SI), Y12, Y13
-	VADDPS       Y13, Y8, Y8
-	VMULPS       32(SI), Y12, Y13
-	VADDPS       Y13, Y9, Y9
-	ADDQ         BX, SI
-	VMULPS       (SI), Y12, Y13
-	VADDPS       Y13, Y10, Y10
-	VMULPS       32(SI), Y12, Y12
-	VADDPS       Y12, Y11, Y11
-	ADDQ         BX, SI
-
-alone69:
-	IMUL3Q  $+0, CX, DX
-	ADDQ    AX, DX
-	VMOVUPS Y0, (DX)
-	VMOVUPS Y1, 32(DX)
-	ADDQ    CX, DX
-	VMOVUPS Y2, (DX)
-	VMOVUPS Y3, 32(DX)
-	ADDQ    CX, DX
-	VMOVUPS Y4, (DX)
-	VMOVUPS Y5, 32(DX)
-	ADDQ    CX, DX
-	VMOVUPS Y6, (DX)
-	VMOVUPS Y7, 32(DX)
-	ADDQ    CX, DX
-	VMOVUPS Y8, (DX)
-	VMOVUPS Y9, 32(DX)
-	ADDQ    CX, DX
-	VMOVUPS Y10, (DX)
-	VMOVUPS Y11, 32(DX)
-	ADDQ    CX, DX
-
-next70:
-	MOVQ    rows+0(FP), AX
-	CMPQ    AX, $+6
-	JLE     done
-	MOVB    resume+48(FP), AL
-	TESTB   AL, AL
-	JZ      fresh71
-	MOVQ    acc+40(FP), AX
-	VMOVUPS 384(AX), Y0
-	VMOVUPS 416(AX), Y1
-	VMOVUPS 448(AX), Y2
-	VMOVUPS 480(AX), Y3
-	VMOVUPS 512(AX), Y4
-	VMOVUPS 544(AX), Y5
-	VMOVUPS 576(AX), Y6
-	VMOVUPS 608(AX), Y7
-	VMOVUPS 640(AX), Y8
-	VMOVUPS 672(AX), Y9
-	JMP     begin72
-
-fresh71:
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	VXORPS Y4, Y4, Y4
-	VXORPS Y5, Y5, Y5
-	VXORPS Y6, Y6, Y6
-	VXORPS Y7, Y7, Y7
-	VXORPS Y8, Y8, Y8
-	VXORPS Y9, Y9, Y9
-
-begin72:
-	MOVQ    k+8(FP), AX
-	SHRQ    $0x02, AX
-	XORQ    CX, CX
-	MOVQ    d+56(FP), DX
-	MOVQ    d+56(FP), BX
-	MOVQ    dStride+64(FP), SI
-	ADDQ    SI, SI
-	ADDQ    SI, SI
-	IMUL3Q  $+6, SI, DI
-	ADDQ    BX, DI
-	MOVQ    $+5, R8
-	TESTQ   BX, BX
-	CMOVQEQ CX, R8
-	TESTQ   DX, DX
-	CMOVQEQ CX, R8
-	CMPQ    R8, AX
-	CMOVQGT AX, R8
-	SUBQ    R8, AX
-	MOVQ    DI, (SP)
-	MOVQ    SI, 8(SP)
-	MOVQ    R8, 16(SP)
-	MOVQ    c+72(FP), BX
-	MOVQ    cStride+80(FP), SI
-	ADDQ    SI, SI
-	ADDQ    SI, SI
-	IMUL3Q  $+6, SI, DI
-	ADDQ    BX, DI
-	MOVQ    $+5, R8
-	TESTQ   BX, BX
-	CMOVQEQ CX, R8
-	TESTQ   DX, DX
-	CMOVQEQ CX, R8
-	CMPQ    R8, AX
-	CMOVQGT AX, R8
-	SUBQ    R8, AX
-	MOVQ    DI, 24(SP)
-	MOVQ    SI, 32(SP)
-	MOVQ    R8, 40(SP)
-	MOVQ    near+96(FP), BX
-	MOVQ    dStride+64(FP), SI
-	ADDQ    SI, SI
-	ADDQ    SI, SI
-	IMUL3Q  $+6, SI, DI
-	ADDQ    BX, DI
-	MOVQ    $+5, R8
-	TESTQ   BX, BX
-	CMOVQEQ CX, R8
-	TESTQ   DX, DX
-	CMOVQEQ CX, R8
-	CMPQ    R8, AX
-	CMOVQGT AX, R8
-	SUBQ    R8, AX
-	MOVQ    DI, 48(SP)
-	MOVQ    SI, 56(SP)
-	MOVQ    R8, 64(SP)
-	MOVQ    acc+40(FP), DX
-	ADDQ    $+704, DX
-	MOVQ    $+64, BX
-	MOVB    resume+48(FP), SI
-	MOVBQZX SI, SI
-	MOVQ    $+5, DI
-	TESTQ   SI, SI
-	CMOVQEQ CX, DI
-	CMPQ    DI, AX
-	CMOVQGT AX, DI
-	SUBQ    DI, AX
-	MOVQ    DX, 72(SP)
-	MOVQ    BX, 80(SP)
-	MOVQ    DI, 88(SP)
-	MOVQ    b+32(FP), DX
-	MOVQ    $+2147483647, BX
-	CMPQ    BX, AX
-	CMOVQGT AX, BX
-	SUBQ    BX, AX
-	MOVQ    DX, 96(SP)
-	MOVQ    CX, 104(SP)
-	MOVQ    BX, 112(SP)
-	MOVQ    k+8(FP), AX
-	ANDQ    $+3, AX
-	MOVQ    a+16(FP), CX
-	MOVQ    aStride+24(FP), DX
-	ADDQ    DX, DX
-	ADDQ    DX, DX
-	IMUL3Q  $+6, DX, BX
-	ADDQ    CX, BX
-	IMUL3Q  $+9, DX, SI
-	ADDQ    CX, SI
-	MOVQ    b+32(FP), CX
-	LEAQ    (SP), DI
-
-stage73:
-	MOVQ  (DI), R8
-	MOVQ  8(DI), R9
-	MOVQ  16(DI), R10
-	TESTQ R10, R10
-	JZ    done75
-
-loop74:
-	PREFETCHT0   (R8)
-	ADDQ         R9, R8
-	VMOVUPS      (CX), Y10
-	VMOVUPS      32(CX), Y11
-	VBROADCASTSS (BX), Y12
-	VFMADD231PS  Y10, Y12, Y0
-	VFMADD231PS  Y11, Y12, Y1
-	VBROADCASTSS (BX)(DX*1), Y12
-	VFMADD231PS  Y10, Y12, Y2
-	VFMADD231PS  Y11, Y12, Y3
-	VBROADCASTSS (BX)(DX*2), Y12
-	VFMADD231PS  Y10, Y12, Y4
-	VFMADD231PS  Y11, Y12, Y5
-	VBROADCASTSS (SI), Y12
-	VFMADD231PS  Y10, Y12, Y6
-	VFMADD231PS  Y11, Y12, Y7
-	VBROADCASTSS (SI)(DX*1), Y12
-	VFMADD231PS  Y10, Y12, Y8
-	VFMADD231PS  Y11, Y12, Y9
-	VMOVUPS      64(CX), Y10
-	VMOVUPS      96(CX), Y11
-	VBROADCASTSS 4(BX), Y12
-	VFMADD231PS  Y10, Y12, Y0
-	VFMADD231PS  Y11, Y12, Y1
-	VBROADCASTSS 4(BX)(DX*1), Y12
-	VFMADD231PS  Y10, Y12, Y2
-	VFMADD231PS  Y11, Y12, Y3
-	VBROADCASTSS 4(BX)(DX*2), Y12
-	VFMADD231PS  Y10, Y12, Y4
-	VFMADD231PS  Y11, Y12, Y5
-	VBROADCASTSS 4(SI), Y12
-	VFMADD231PS  Y10, Y12, Y6
-	VFMADD231PS  Y11, Y12, Y7
-	VBROADCASTSS 4(SI)(DX*1), Y12
-	VFMADD231PS  Y10, Y12, Y8
-	VFMADD231PS  Y11, Y12, Y9
-	VMOVUPS      128(CX), Y10
-	VMOVUPS      160(CX), Y11
-	VBROADCASTSS 8(BX), Y12
-	VFMADD231PS  Y10, Y12, Y0
-	VFMADD231PS  Y11, Y12, Y1
-	VBROADCASTSS 8(BX)(DX*1), Y12
-	VFMADD231PS  Y10, Y12, Y2
-	VFMADD231PS  Y11, Y12, Y3
-	VBROADCASTSS 8(BX)(DX*2), Y12
-	VFMADD231PS  Y10, Y12, Y4
-	VFMADD231PS  Y11, Y12, Y5
-	VBROADCASTSS 8(SI), Y12
-	VFMADD231PS  Y10, Y12, Y6
-	VFMADD231PS  Y11, Y12, Y7
-	VBROADCASTSS 8(SI)(DX*1), Y12
-	VFMADD231PS  Y10, Y12, Y8
-	VFMADD231PS  Y11, Y12, Y9
-	VMOVUPS      192(CX), Y10
-	VMOVUPS      224(CX), Y11
-	VBROADCASTSS 12(BX), Y12
-	VFMADD231PS  Y10, Y12, Y0
-	VFMADD231PS  Y11, Y12, Y1
-	VBROADCASTSS 12(BX)(DX*1), Y12
-	VFMADD231PS  Y10, Y12, Y2
-	VFMADD231PS  Y11, Y12, Y3
-	VBROADCASTSS 12(BX)(DX*2), Y12
-	VFMADD231PS  Y10, Y12, Y4
-	VFMADD231PS  Y11, Y12, Y5
-	VBROADCASTSS 12(SI), Y12
-	VFMADD231PS  Y10, Y12, Y6
-	VFMADD231PS  Y11, Y12, Y7
-	VBROADCASTSS 12(SI)(DX*1), Y12
-	VFMADD231PS  Y10, Y12, Y8
-	VFMADD231PS  Y11, Y12, Y9
-	ADDQ         $+16, BX
-	ADDQ         $+16, SI
-	ADDQ         $+256, CX
-	DECQ         R10
-	JNZ          loop74
-
-done75:
-	ADDQ $+24, DI
-	LEAQ 120(SP), R8
-	CMPQ DI, R8
-	JNE  stage73
-	CMPQ AX, $+1
-	JB   done77
-
-loop76:
-	VMOVUPS      (CX), Y10
-	VMOVUPS      32(CX), Y11
-	VBROADCASTSS (BX), Y12
-	VFMADD231PS  Y10, Y12, Y0
-	VFMADD231PS  Y11, Y12, Y1
-	VBROADCASTSS (BX)(DX*1), Y12
-	VFMADD231PS  Y10, Y12, Y2
-	VFMADD231PS  Y11, Y12, Y3
-	VBROADCASTSS (BX)(DX*2), Y12
-	VFMADD231PS  Y10, Y12, Y4
-	VFMADD231PS  Y11, Y12, Y5
-	VBROADCASTSS (SI), Y12
-	VFMADD231PS  Y10, Y12, Y6
-	VFMADD231PS  Y11, Y12, Y7
-	VBROADCASTSS (SI)(DX*1), Y12
-	VFMADD231PS  Y10, Y12, Y8
-	VFMADD231PS  Y11, Y12, Y9
-	ADDQ         $+4, BX
-	ADDQ         $+4, SI
-	ADDQ         $+64, CX
-	SUBQ         $+1, AX
-	CMPQ         AX, $+1
-	JAE          loop76
-
-done77:
-	MOVQ    d+56(FP), AX
-	MOVQ    dStride+64(FP), CX
-	ADDQ    CX, CX
-	ADDQ    CX, CX
-	TESTQ   AX, AX
-	JNZ     finish78
-	MOVQ    acc+40(FP), AX
-	VMOVUPS Y0, 384(AX)
-	VMOVUPS Y1, 416(AX)
-	VMOVUPS Y2, 448(AX)
-	VMOVUPS Y3, 480(AX)
-	VMOVUPS Y4, 512(AX)
-	VMOVUPS Y5, 544(AX)
-	VMOVUPS Y6, 576(AX)
-	VMOVUPS Y7, 608(AX)
-	VMOVUPS Y8, 640(AX)
-	VMOVUPS Y9, 672(AX)
-	JMP     next80
-
-finish78:
-	MOVQ         c+72(FP), DX
-	MOVQ         cStride+80(FP), BX
-	ADDQ         BX, BX
-	ADDQ         BX, BX
-	VBROADCASTSS alpha+88(FP), Y10
-	VXORPS       Y11, Y11, Y11
-	VADDPS       Y11, Y0, Y0
-	VMULPS       Y10, Y0, Y0
-	VADDPS       Y11, Y1, Y1
-	VMULPS       Y10, Y1, Y1
-	VADDPS       Y11, Y2, Y2
-	VMULPS       Y10, Y2, Y2
-	VADDPS       Y11, Y3, Y3
-	VMULPS       Y10, Y3, Y3
-	VADDPS       Y11, Y4, Y4
-	VMULPS       Y10, Y4, Y4
-	VADDPS       Y11, Y5, Y5
-	VMULPS       Y10, Y5, Y5
-	VADDPS       Y11, Y6, Y6
-	VMULPS       Y10, Y6, Y6
-	VADDPS       Y11, Y7, Y7
-	VMULPS       Y10, Y7, Y7
-	VADDPS       Y11, Y8, Y8
-	VMULPS       Y10, Y8, Y8
-	VADDPS       Y11, Y9, Y9
-	VMULPS       Y10, Y9, Y9
-	TESTQ        DX, DX
-	JZ           alone79
-	VBROADCASTSS beta+92(FP), Y10
-	IMUL3Q       $+6, BX, SI
-	ADDQ         DX, SI
-	VMULPS       (SI), Y10, Y11
-	VADDPS       Y11, Y0, Y0
-	VMULPS       32(SI), Y10, Y11
-	VADDPS       Y11, Y1, Y1
-	ADDQ         BX, SI
-	VMULPS       (SI), Y10, Y11
-	VADDPS       Y11, Y2, Y2
-	VMULPS       32(SI), Y10, Y11
-	VADDPS       Y11, Y3, Y3
-	ADDQ         BX, SI
-	VMULPS       (SI), Y10, Y11
-	VADDPS       Y11, Y4, Y4
-	VMULPS       32(SI), Y10, Y11
-	VADDPS       Y11, Y5, Y5
-	ADDQ         BX, SI
-	VMULPS       (SI), Y10, Y11
-	VADDPS       Y11, Y6, Y6
-	VMULPS       32(SI), Y10, Y11
-	VADDPS       Y11, Y7, Y7
-	ADDQ         BX, SI
-	VMULPS       (SI), Y10, Y11
-	VADDPS       Y11, Y8, Y8
-	VMULPS       32(SI), Y10, Y10
-	VADDPS       Y10, Y9, Y9
-	ADDQ         BX, SI
-
-alone79:
-	IMUL3Q  $+6, CX, DX
-	ADDQ    AX, DX
-	VMOVUPS Y0, (DX)
-	VMOVUPS Y1, 32(DX)
-	ADDQ    CX, DX
-	VMOVUPS Y2, (DX)
-	VMOVUPS Y3, 32(DX)
-	ADDQ    CX, DX
-	VMOVUPS Y4, (DX)
-	VMOVUPS Y5, 32(DX)
-	ADDQ    CX, DX
-	VMOVUPS Y6, (DX)
-	VMOVUPS Y7, 32(DX)
-	ADDQ    CX, DX
-	VMOVUPS Y8, (DX)
-	VMOVUPS Y9, 32(DX)
-	ADDQ    CX, DX
-
-next80:
-	MOVQ    rows+0(FP), AX
-	CMPQ    AX, $+11
-	JLE     done
-	MOVB    resume+48(FP), AL
-	TESTB   AL, AL
-	JZ      fresh81
-	MOVQ    acc+40(FP), AX
-	VMOVUPS 704(AX), Y0
-	VMOVUPS 736(AX), Y1
-	VMOVUPS 768(AX), Y2
-	VMOVUPS 800(AX), Y3
-	VMOVUPS 832(AX), Y4
-	VMOVUPS 864(AX), Y5
-	VMOVUPS 896(AX), Y6
-	VMOVUPS 928(AX), Y7
-	VMOVUPS 960(AX), Y8
-	VMOVUPS 992(AX), Y9
-	JMP     begin82
-
-fresh81:
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	VXORPS Y4, Y4, Y4
-	VXORPS Y5, Y5, Y5
-	VXORPS Y6, Y6, Y6
-	VXORPS Y7, Y7, Y7
-	VXORPS Y8, Y8, Y8
-	VXORPS Y9, Y9, Y9
-
-begin82:
-	MOVQ    k+8(FP), AX
-	SHRQ    $0x02, AX
-	XORQ    CX, CX
-	MOVQ    d+56(FP), DX
-	MOVQ    d+56(FP), BX
-	MOVQ    dStride+64(FP), SI
-	ADDQ    SI, SI
-	ADDQ    SI, SI
-	IMUL3Q  $+11, SI, DI
-	ADDQ    BX, DI
-	MOVQ    $+5, R8
-	TESTQ   BX, BX
-	CMOVQEQ CX, R8
-	TESTQ   DX, DX
-	CMOVQEQ CX, R8
-	CMPQ    R8, AX
-	CMOVQGT AX, R8
-	SUBQ    R8, AX
-	MOVQ    DI, (SP)
-	MOVQ    SI, 8(SP)
-	MOVQ    R8, 16(SP)
-	MOVQ    c+72(FP), BX
-	MOVQ    cStride+80(FP), SI
-	ADDQ    SI, SI
-	ADDQ    SI, SI
-	IMUL3Q  $+11, SI, DI
-	ADDQ    BX, DI
-	MOVQ    $+5, R8
-	TESTQ   BX, BX
-	CMOVQEQ CX, R8
-	TESTQ   DX, DX
-	CMOVQEQ CX, R8
-	CMPQ    R8, AX
-	CMOVQGT AX, R8
-	SUBQ    R8, AX
-	MOVQ    DI, 24(SP)
-	MOVQ    SI, 32(SP)
-	MOVQ    R8, 40(SP)
-	MOVQ    near+96(FP), BX
-	MOVQ    dStride+64(FP), SI
-	ADDQ    SI, SI
-	ADDQ    SI, SI
-	IMUL3Q  $+11, SI, DI
-	ADDQ    BX, DI
-	MOVQ    $+5, R8
-	TESTQ   BX, BX
-	CMOVQEQ CX, R8
-	TESTQ   DX, DX
-	CMOVQEQ CX, R8
-	CMPQ    R8, AX
-	CMOVQGT AX, R8
-	SUBQ    R8, AX
-	MOVQ    DI, 48(SP)
-	MOVQ    SI, 56(SP)
-	MOVQ    R8, 64(SP)
-	MOVQ    acc+40(FP), DX
-	ADDQ    $+1024, DX
-	MOVQ    $+64, BX
-	MOVB    resume+48(FP), SI
-	MOVBQZX SI, SI
-	MOVQ    $+5, DI
-	TESTQ   SI, SI
-	CMOVQEQ CX, DI
-	CMPQ    DI, AX
-	CMOVQGT AX, DI
-	SUBQ    DI, AX
-	MOVQ    DX, 72(SP)
-	MOVQ    BX, 80(SP)
-	MOVQ    DI, 88(SP)
-	MOVQ    b+32(FP), DX
-	MOVQ    $+2147483647, BX
-	CMPQ    BX, AX
-	CMOVQGT AX, BX
-	SUBQ    BX, AX
-	MOVQ    DX, 96(SP)
-	MOVQ    CX, 104(SP)
-	MOVQ    BX, 112(SP)
-	MOVQ    k+8(FP), AX
-	ANDQ    $+3, AX
-	MOVQ    a+16(FP), CX
-	MOVQ    aStride+24(FP), DX
-	ADDQ    DX, DX
-	ADDQ    DX, DX
-	IMUL3Q  $+11, DX, BX
-	ADDQ    CX, BX
-	IMUL3Q  $+14, DX, SI
-	ADDQ    CX, SI
-	MOVQ    b+32(FP), CX
-	LEAQ    (SP), DI
-
 stage83:
 	MOVQ  (DI), R8
 	MOVQ  8(DI), R9
@@ -2922,74 +2841,62 @@ stage83:
 loop84:
 	PREFETCHT0   (R8)
 	ADDQ         R9, R8
-	VMOVUPS      (CX), Y10
-	VMOVUPS      32(CX), Y11
-	VBROADCASTSS (BX), Y12
-	VFMADD231PS  Y10, Y12, Y0
-	VFMADD231PS  Y11, Y12, Y1
-	VBROADCASTSS (BX)(DX*1), Y12
-	VFMADD231PS  Y10, Y12, Y2
-	VFMADD231PS  Y11, Y12, Y3
-	VBROADCASTSS (BX)(DX*2), Y12
-	VFMADD231PS  Y10, Y12, Y4
-	VFMADD231PS  Y11, Y12, Y5
-	VBROADCASTSS (SI), Y12
-	VFMADD231PS  Y10, Y12, Y6
-	VFMADD231PS  Y11, Y12, Y7
-	VBROADCASTSS (SI)(DX*1), Y12
-	VFMADD231PS  Y10, Y12, Y8
-	VFMADD231PS  Y11, Y12, Y9
-	VMOVUPS      64(CX), Y10
-	VMOVUPS      96(CX), Y11
-	VBROADCASTSS 4(BX), Y12
-	VFMADD231PS  Y10, Y12, Y0
-	VFMADD231PS  Y11, Y12, Y1
-	VBROADCASTSS 4(BX)(DX*1), Y12
-	VFMADD231PS  Y10, Y12, Y2
-	VFMADD231PS  Y11, Y12, Y3
-	VBROADCASTSS 4(BX)(DX*2), Y12
-	VFMADD231PS  Y10, Y12, Y4
-	VFMADD231PS  Y11, Y12, Y5
-	VBROADCASTSS 4(SI), Y12
-	VFMADD231PS  Y10, Y12, Y6
-	VFMADD231PS  Y11, Y12, Y7
-	VBROADCASTSS 4(SI)(DX*1), Y12
-	VFMADD231PS  Y10, Y12, Y8
-	VFMADD231PS  Y11, Y12, Y9
-	VMOVUPS      128(CX), Y10
-	VMOVUPS      160(CX), Y11
-	VBROADCASTSS 8(BX), Y12
-	VFMADD231PS  Y10, Y12, Y0
-	VFMADD231PS  Y11, Y12, Y1
-	VBROADCASTSS 8(BX)(DX*1), Y12
-	VFMADD231PS  Y10, Y12, Y2
-	VFMADD231PS  Y11, Y12, Y3
-	VBROADCASTSS 8(BX)(DX*2), Y12
-	VFMADD231PS  Y10, Y12, Y4
-	VFMADD231PS  Y11, Y12, Y5
-	VBROADCASTSS 8(SI), Y12
-	VFMADD231PS  Y10, Y12, Y6
-	VFMADD231PS  Y11, Y12, Y7
-	VBROADCASTSS 8(SI)(DX*1), Y12
-	VFMADD231PS  Y10, Y12, Y8
-	VFMADD231PS  Y11, Y12, Y9
-	VMOVUPS      192(CX), Y10
-	VMOVUPS      224(CX), Y11
-	VBROADCASTSS 12(BX), Y12
-	VFMADD231PS  Y10, Y12, Y0
-	VFMADD231PS  Y11, Y12, Y1
-	VBROADCASTSS 12(BX)(DX*1), Y12
-	VFMADD231PS  Y10, Y12, Y2
-	VFMADD231PS  Y11, Y12, Y3
-	VBROADCASTSS 12(BX)(DX*2), Y12
-	VFMADD231PS  Y10, Y12, Y4
-	VFMADD231PS  Y11, Y12, Y5
-	VBROADCASTSS 12(SI), Y12
-	VFMADD231PS  Y10, Y12, Y6
-	VFMADD231PS  Y11, Y12, Y7
-	VBROADCASTSS 12(SI)(DX*1), Y12
-	VFMADD231PS  Y10, Y12, Y8
-	VFMADD231PS  Y11, Y12, Y9
+	VMOVUPS      (CX), Y8
+	VMOVUPS      32(CX), Y9
+	VBROADCASTSS (BX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS (BX)(DX*1), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS (BX)(DX*2), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS (SI), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	VMOVUPS      64(CX), Y8
+	VMOVUPS      96(CX), Y9
+	VBROADCASTSS 4(BX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(BX)(DX*1), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 4(BX)(DX*2), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 4(SI), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	VMOVUPS      128(CX), Y8
+	VMOVUPS      160(CX), Y9
+	VBROADCASTSS 8(BX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 8(BX)(DX*1), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(BX)(DX*2), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 8(SI), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	VMOVUPS      192(CX), Y8
+	VMOVUPS      224(CX), Y9
+	VBROADCASTSS 12(BX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 12(BX)(DX*1), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 12(BX)(DX*2), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(SI), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
 	ADDQ         $+16, BX
 	ADDQ         $+16, SI
 	ADDQ         $+256, CX
@@ -3005,23 +2912,20 @@ done85:
 	JB   done87
 
 loop86:
-	VMOVUPS      (CX), Y10
-	VMOVUPS      32(CX), Y11
-	VBROADCASTSS (BX), Y12
-	VFMADD231PS  Y10, Y12, Y0
-	VFMADD231PS  Y11, Y12, Y1
-	VBROADCASTSS (BX)(DX*1), Y12
-	VFMADD231PS  Y10, Y12, Y2
-	VFMADD231PS  Y11, Y12, Y3
-	VBROADCASTSS (BX)(DX*2), Y12
-	VFMADD231PS  Y10, Y12, Y4
-	VFMADD231PS  Y11, Y12, Y5
-	VBROADCASTSS (SI), Y12
-	VFMADD231PS  Y10, Y12, Y6
-	VFMADD231PS  Y11, Y12, Y7
-	VBROADCASTSS (SI)(DX*1), Y12
-	VFMADD231PS  Y10, Y12, Y8
-	VFMADD231PS  Y11, Y12, Y9
+	VMOVUPS      (CX), Y8
+	VMOVUPS      32(CX), Y9
+	VBROADCASTSS (BX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS (BX)(DX*1), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS (BX)(DX*2), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS (SI), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
 	ADDQ         $+4, BX
 	ADDQ         $+4, SI
 	ADDQ         $+64, CX
@@ -3037,16 +2941,14 @@ done87:
 	TESTQ   AX, AX
 	JNZ     finish88
 	MOVQ    acc+40(FP), AX
-	VMOVUPS Y0, 704(AX)
-	VMOVUPS Y1, 736(AX)
-	VMOVUPS Y2, 768(AX)
-	VMOVUPS Y3, 800(AX)
-	VMOVUPS Y4, 832(AX)
-	VMOVUPS Y5, 864(AX)
-	VMOVUPS Y6, 896(AX)
-	VMOVUPS Y7, 928(AX)
-	VMOVUPS Y8, 960(AX)
-	VMOVUPS Y9, 992(AX)
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	VMOVUPS Y4, 128(AX)
+	VMOVUPS Y5, 160(AX)
+	VMOVUPS Y6, 192(AX)
+	VMOVUPS Y7, 224(AX)
 	JMP     next90
 
 finish88:
@@ -3054,61 +2956,52 @@ finish88:
 	MOVQ         cStride+80(FP), BX
 	ADDQ         BX, BX
 	ADDQ         BX, BX
-	VBROADCASTSS alpha+88(FP), Y10
-	VXORPS       Y11, Y11, Y11
-	VADDPS       Y11, Y0, Y0
-	VMULPS       Y10, Y0, Y0
-	VADDPS       Y11, Y1, Y1
-	VMULPS       Y10, Y1, Y1
-	VADDPS       Y11, Y2, Y2
-	VMULPS       Y10, Y2, Y2
-	VADDPS       Y11, Y3, Y3
-	VMULPS       Y10, Y3, Y3
-	VADDPS       Y11, Y4, Y4
-	VMULPS       Y10, Y4, Y4
-	VADDPS       Y11, Y5, Y5
-	VMULPS       Y10, Y5, Y5
-	VADDPS       Y11, Y6, Y6
-	VMULPS       Y10, Y6, Y6
-	VADDPS       Y11, Y7, Y7
-	VMULPS       Y10, Y7, Y7
-	VADDPS       Y11, Y8, Y8
-	VMULPS       Y10, Y8, Y8
-	VADDPS       Y11, Y9, Y9
-	VMULPS       Y10, Y9, Y9
+	VBROADCASTSS alpha+88(FP), Y8
+	VXORPS       Y9, Y9, Y9
+	VADDPS       Y9, Y0, Y0
+	VMULPS       Y8, Y0, Y0
+	VADDPS       Y9, Y1, Y1
+	VMULPS       Y8, Y1, Y1
+	VADDPS       Y9, Y2, Y2
+	VMULPS       Y8, Y2, Y2
+	VADDPS       Y9, Y3, Y3
+	VMULPS       Y8, Y3, Y3
+	VADDPS       Y9, Y4, Y4
+	VMULPS       Y8, Y4, Y4
+	VADDPS       Y9, Y5, Y5
+	VMULPS       Y8, Y5, Y5
+	VADDPS       Y9, Y6, Y6
+	VMULPS       Y8, Y6, Y6
+	VADDPS       Y9, Y7, Y7
+	VMULPS       Y8, Y7, Y7
 	TESTQ        DX, DX
 	JZ           alone89
-	VBROADCASTSS beta+92(FP), Y10
-	IMUL3Q       $+11, BX, SI
+	VBROADCASTSS beta+92(FP), Y8
+	IMUL3Q       $+0, BX, SI
 	ADDQ         DX, SI
-	VMULPS       (SI), Y10, Y11
-	VADDPS       Y11, Y0, Y0
-	VMULPS       32(SI), Y10, Y11
-	VADDPS       Y11, Y1, Y1
+	VMULPS       (SI), Y8, Y9
+	VADDPS       Y9, Y0, Y0
+	VMULPS       32(SI), Y8, Y9
+	VADDPS       Y9, Y1, Y1
 	ADDQ         BX, SI
-	VMULPS       (SI), Y10, Y11
-	VADDPS       Y11, Y2, Y2
-	VMULPS       32(SI), Y10, Y11
-	VADDPS       Y11, Y3, Y3
+	VMULPS       (SI), Y8, Y9
+	VADDPS       Y9, Y2, Y2
+	VMULPS       32(SI), Y8, Y9
+	VADDPS       Y9, Y3, Y3
 	ADDQ         BX, SI
-	VMULPS       (SI), Y10, Y11
-	VADDPS       Y11, Y4, Y4
-	VMULPS       32(SI), Y10, Y11
-	VADDPS       Y11, Y5, Y5
+	VMULPS       (SI), Y8, Y9
+	VADDPS       Y9, Y4, Y4
+	VMULPS       32(SI), Y8, Y9
+	VADDPS       Y9, Y5, Y5
 	ADDQ         BX, SI
-	VMULPS       (SI), Y10, Y11
-	VADDPS       Y11, Y6, Y6
-	VMULPS       32(SI), Y10, Y11
-	VADDPS       Y11, Y7, Y7
-	ADDQ         BX, SI
-	VMULPS       (SI), Y10, Y11
-	VADDPS       Y11, Y8, Y8
-	VMULPS       32(SI), Y10, Y10
-	VADDPS       Y10, Y9, Y9
+	VMULPS       (SI), Y8, Y9
+	VADDPS       Y9, Y6, Y6
+	VMULPS       32(SI), Y8, Y8
+	VADDPS       Y8, Y7, Y7
 	ADDQ         BX, SI
 
 alone89:
-	IMUL3Q  $+11, CX, DX
+	IMUL3Q  $+0, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Y0, (DX)
 	VMOVUPS Y1, 32(DX)
@@ -3122,18 +3015,11 @@ alone89:
 	VMOVUPS Y6, (DX)
 	VMOVUPS Y7, 32(DX)
 	ADDQ    CX, DX
-	VMOVUPS Y8, (DX)
-	VMOVUPS Y9, 32(DX)
-	ADDQ    CX, DX
 
 next90:
-done:
-	VZEROUPPER
-	RET
+	JMP done
 
-// func GemmRowsPackingAVX2(rows int, k int, a *float32, aStride int, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int, from *float32, fromStride int)
-// Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·GemmRowsPackingAVX2(SB), NOSPLIT, $120-136
+many:
 	MOVB    resume+48(FP), AL
 	TESTB   AL, AL
 	JZ      fresh91
@@ -3261,27 +3147,20 @@ begin92:
 	IMUL3Q  $+3, DX, SI
 	ADDQ    CX, SI
 	MOVQ    b+32(FP), CX
-	MOVQ    from+120(FP), DI
-	MOVQ    fromStride+128(FP), R8
-	ADDQ    R8, R8
-	ADDQ    R8, R8
-	LEAQ    (SP), R9
+	LEAQ    (SP), DI
 
 stage93:
-	MOVQ  (R9), R10
-	MOVQ  8(R9), R11
-	MOVQ  16(R9), R12
-	TESTQ R12, R12
+	MOVQ  (DI), R8
+	MOVQ  8(DI), R9
+	MOVQ  16(DI), R10
+	TESTQ R10, R10
 	JZ    done95
 
 loop94:
-	PREFETCHT0   (R10)
-	ADDQ         R11, R10
-	VMOVUPS      (DI), Y12
-	VMOVUPS      Y12, (CX)
-	VMOVUPS      32(DI), Y13
-	VMOVUPS      Y13, 32(CX)
-	ADDQ         R8, DI
+	PREFETCHT0   (R8)
+	ADDQ         R9, R8
+	VMOVUPS      (CX), Y12
+	VMOVUPS      32(CX), Y13
 	VBROADCASTSS (BX), Y14
 	VFMADD231PS  Y12, Y14, Y0
 	VFMADD231PS  Y13, Y14, Y1
@@ -3300,11 +3179,8 @@ loop94:
 	VBROADCASTSS (SI)(DX*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
-	VMOVUPS      (DI), Y12
-	VMOVUPS      Y12, 64(CX)
-	VMOVUPS      32(DI), Y13
-	VMOVUPS      Y13, 96(CX)
-	ADDQ         R8, DI
+	VMOVUPS      64(CX), Y12
+	VMOVUPS      96(CX), Y13
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS  Y12, Y14, Y0
 	VFMADD231PS  Y13, Y14, Y1
@@ -3323,11 +3199,8 @@ loop94:
 	VBROADCASTSS 4(SI)(DX*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
-	VMOVUPS      (DI), Y12
-	VMOVUPS      Y12, 128(CX)
-	VMOVUPS      32(DI), Y13
-	VMOVUPS      Y13, 160(CX)
-	ADDQ         R8, DI
+	VMOVUPS      128(CX), Y12
+	VMOVUPS      160(CX), Y13
 	VBROADCASTSS 8(BX), Y14
 	VFMADD231PS  Y12, Y14, Y0
 	VFMADD231PS  Y13, Y14, Y1
@@ -3346,11 +3219,8 @@ loop94:
 	VBROADCASTSS 8(SI)(DX*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
-	VMOVUPS      (DI), Y12
-	VMOVUPS      Y12, 192(CX)
-	VMOVUPS      32(DI), Y13
-	VMOVUPS      Y13, 224(CX)
-	ADDQ         R8, DI
+	VMOVUPS      192(CX), Y12
+	VMOVUPS      224(CX), Y13
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS  Y12, Y14, Y0
 	VFMADD231PS  Y13, Y14, Y1
@@ -3372,23 +3242,20 @@ loop94:
 	ADDQ         $+16, BX
 	ADDQ         $+16, SI
 	ADDQ         $+256, CX
-	DECQ         R12
+	DECQ         R10
 	JNZ          loop94
 
 done95:
-	ADDQ $+24, R9
-	LEAQ 120(SP), R10
-	CMPQ R9, R10
+	ADDQ $+24, DI
+	LEAQ 120(SP), R8
+	CMPQ DI, R8
 	JNE  stage93
 	CMPQ AX, $+1
 	JB   done97
 
 loop96:
-	VMOVUPS      (DI), Y12
-	VMOVUPS      Y12, (CX)
-	VMOVUPS      32(DI), Y13
-	VMOVUPS      Y13, 32(CX)
-	ADDQ         R8, DI
+	VMOVUPS      (CX), Y12
+	VMOVUPS      32(CX), Y13
 	VBROADCASTSS (BX), Y14
 	VFMADD231PS  Y12, Y14, Y0
 	VFMADD231PS  Y13, Y14, Y1
@@ -4204,13 +4071,16 @@ done:
 	VZEROUPPER
 	RET
 
-// func GemmCornerAVX2(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
+// func GemmRowsPackingAVX2(rows int, k int, a *float32, aStride int, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int, from *float32, fromStride int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·GemmCornerAVX2(SB), NOSPLIT, $120-88
-	MOVB    resume+32(FP), AL
+TEXT ·GemmRowsPackingAVX2(SB), NOSPLIT, $120-136
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+4
+	JGT     many
+	MOVB    resume+48(FP), AL
 	TESTB   AL, AL
 	JZ      fresh121
-	MOVQ    acc+24(FP), AX
+	MOVQ    acc+40(FP), AX
 	VMOVUPS (AX), Y0
 	VMOVUPS 32(AX), Y1
 	VMOVUPS 64(AX), Y2
@@ -4232,12 +4102,12 @@ fresh121:
 	VXORPS Y7, Y7, Y7
 
 begin122:
-	MOVQ    k+0(FP), AX
+	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
-	MOVQ    d+40(FP), DX
-	MOVQ    d+40(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    d+56(FP), DX
+	MOVQ    d+56(FP), BX
+	MOVQ    dStride+64(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+0, SI, DI
@@ -4253,8 +4123,8 @@ begin122:
 	MOVQ    DI, (SP)
 	MOVQ    SI, 8(SP)
 	MOVQ    R8, 16(SP)
-	MOVQ    c+56(FP), BX
-	MOVQ    cStride+64(FP), SI
+	MOVQ    c+72(FP), BX
+	MOVQ    cStride+80(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+0, SI, DI
@@ -4270,8 +4140,8 @@ begin122:
 	MOVQ    DI, 24(SP)
 	MOVQ    SI, 32(SP)
 	MOVQ    R8, 40(SP)
-	MOVQ    near+80(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    near+96(FP), BX
+	MOVQ    dStride+64(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+0, SI, DI
@@ -4287,10 +4157,10 @@ begin122:
 	MOVQ    DI, 48(SP)
 	MOVQ    SI, 56(SP)
 	MOVQ    R8, 64(SP)
-	MOVQ    acc+24(FP), DX
+	MOVQ    acc+40(FP), DX
 	ADDQ    $+256, DX
 	MOVQ    $+64, BX
-	MOVB    resume+32(FP), SI
+	MOVB    resume+48(FP), SI
 	MOVBQZX SI, SI
 	MOVQ    $+4, DI
 	TESTQ   SI, SI
@@ -4301,7 +4171,735 @@ begin122:
 	MOVQ    DX, 72(SP)
 	MOVQ    BX, 80(SP)
 	MOVQ    DI, 88(SP)
-	MOVQ    b+16(FP), DX
+	MOVQ    b+32(FP), CX
+	MOVQ    next+104(FP), DX
+	MOVQ    nextStride+112(FP), BX
+	ADDQ    BX, BX
+	ADDQ    BX, BX
+	TESTQ   DX, DX
+	CMOVQEQ CX, DX
+	MOVQ    $+2147483647, CX
+	CMPQ    CX, AX
+	CMOVQGT AX, CX
+	SUBQ    CX, AX
+	MOVQ    DX, 96(SP)
+	MOVQ    BX, 104(SP)
+	MOVQ    CX, 112(SP)
+	MOVQ    k+8(FP), AX
+	ANDQ    $+3, AX
+	MOVQ    a+16(FP), CX
+	MOVQ    aStride+24(FP), DX
+	ADDQ    DX, DX
+	ADDQ    DX, DX
+	IMUL3Q  $+0, DX, BX
+	ADDQ    CX, BX
+	IMUL3Q  $+3, DX, SI
+	ADDQ    CX, SI
+	MOVQ    b+32(FP), CX
+	MOVQ    from+120(FP), DI
+	MOVQ    fromStride+128(FP), R8
+	ADDQ    R8, R8
+	ADDQ    R8, R8
+	LEAQ    (SP), R9
+
+stage123:
+	MOVQ  (R9), R10
+	MOVQ  8(R9), R11
+	MOVQ  16(R9), R12
+	TESTQ R12, R12
+	JZ    done125
+
+loop124:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	VMOVUPS      (DI), Y8
+	VMOVUPS      Y8, (CX)
+	VMOVUPS      32(DI), Y9
+	VMOVUPS      Y9, 32(CX)
+	ADDQ         R8, DI
+	VBROADCASTSS (BX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS (BX)(DX*1), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS (BX)(DX*2), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS (SI), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	VMOVUPS      (DI), Y8
+	VMOVUPS      Y8, 64(CX)
+	VMOVUPS      32(DI), Y9
+	VMOVUPS      Y9, 96(CX)
+	ADDQ         R8, DI
+	VBROADCASTSS 4(BX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(BX)(DX*1), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 4(BX)(DX*2), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 4(SI), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	VMOVUPS      (DI), Y8
+	VMOVUPS      Y8, 128(CX)
+	VMOVUPS      32(DI), Y9
+	VMOVUPS      Y9, 160(CX)
+	ADDQ         R8, DI
+	VBROADCASTSS 8(BX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 8(BX)(DX*1), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(BX)(DX*2), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 8(SI), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	VMOVUPS      (DI), Y8
+	VMOVUPS      Y8, 192(CX)
+	VMOVUPS      32(DI), Y9
+	VMOVUPS      Y9, 224(CX)
+	ADDQ         R8, DI
+	VBROADCASTSS 12(BX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 12(BX)(DX*1), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 12(BX)(DX*2), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(SI), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+16, BX
+	ADDQ         $+16, SI
+	ADDQ         $+256, CX
+	DECQ         R12
+	JNZ          loop124
+
+done125:
+	ADDQ $+24, R9
+	LEAQ 120(SP), R10
+	CMPQ R9, R10
+	JNE  stage123
+	CMPQ AX, $+1
+	JB   done127
+
+loop126:
+	VMOVUPS      (DI), Y8
+	VMOVUPS      Y8, (CX)
+	VMOVUPS      32(DI), Y9
+	VMOVUPS      Y9, 32(CX)
+	ADDQ         R8, DI
+	VBROADCASTSS (BX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS (BX)(DX*1), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS (BX)(DX*2), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS (SI), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+4, BX
+	ADDQ         $+4, SI
+	ADDQ         $+64, CX
+	SUBQ         $+1, AX
+	CMPQ         AX, $+1
+	JAE          loop126
+
+done127:
+	MOVQ    d+56(FP), AX
+	MOVQ    dStride+64(FP), CX
+	ADDQ    CX, CX
+	ADDQ    CX, CX
+	TESTQ   AX, AX
+	JNZ     finish128
+	MOVQ    acc+40(FP), AX
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	VMOVUPS Y4, 128(AX)
+	VMOVUPS Y5, 160(AX)
+	VMOVUPS Y6, 192(AX)
+	VMOVUPS Y7, 224(AX)
+	JMP     next130
+
+finish128:
+	MOVQ         c+72(FP), DX
+	MOVQ         cStride+80(FP), BX
+	ADDQ         BX, BX
+	ADDQ         BX, BX
+	VBROADCASTSS alpha+88(FP), Y8
+	VXORPS       Y9, Y9, Y9
+	VADDPS       Y9, Y0, Y0
+	VMULPS       Y8, Y0, Y0
+	VADDPS       Y9, Y1, Y1
+	VMULPS       Y8, Y1, Y1
+	VADDPS       Y9, Y2, Y2
+	VMULPS       Y8, Y2, Y2
+	VADDPS       Y9, Y3, Y3
+	VMULPS       Y8, Y3, Y3
+	VADDPS       Y9, Y4, Y4
+	VMULPS       Y8, Y4, Y4
+	VADDPS       Y9, Y5, Y5
+	VMULPS       Y8, Y5, Y5
+	VADDPS       Y9, Y6, Y6
+	VMULPS       Y8, Y6, Y6
+	VADDPS       Y9, Y7, Y7
+	VMULPS       Y8, Y7, Y7
+	TESTQ        DX, DX
+	JZ           alone129
+	VBROADCASTSS beta+92(FP), Y8
+	IMUL3Q       $+0, BX, SI
+	ADDQ         DX, SI
+	VMULPS       (SI), Y8, Y9
+	VADDPS       Y9, Y0, Y0
+	VMULPS       32(SI), Y8, Y9
+	VADDPS       Y9, Y1, Y1
+	ADDQ         BX, SI
+	VMULPS       (SI), Y8, Y9
+	VADDPS       Y9, Y2, Y2
+	VMULPS       32(SI), Y8, Y9
+	VADDPS       Y9, Y3, Y3
+	ADDQ         BX, SI
+	VMULPS       (SI), Y8, Y9
+	VADDPS       Y9, Y4, Y4
+	VMULPS       32(SI), Y8, Y9
+	VADDPS       Y9, Y5, Y5
+	ADDQ         BX, SI
+	VMULPS       (SI), Y8, Y9
+	VADDPS       Y9, Y6, Y6
+	VMULPS       32(SI), Y8, Y8
+	VADDPS       Y8, Y7, Y7
+	ADDQ         BX, SI
+
+alone129:
+	IMUL3Q  $+0, CX, DX
+	ADDQ    AX, DX
+	VMOVUPS Y0, (DX)
+	VMOVUPS Y1, 32(DX)
+	ADDQ    CX, DX
+	VMOVUPS Y2, (DX)
+	VMOVUPS Y3, 32(DX)
+	ADDQ    CX, DX
+	VMOVUPS Y4, (DX)
+	VMOVUPS Y5, 32(DX)
+	ADDQ    CX, DX
+	VMOVUPS Y6, (DX)
+	VMOVUPS Y7, 32(DX)
+	ADDQ    CX, DX
+
+next130:
+	JMP done
+
+many:
+	MOVB    resume+48(FP), AL
+	TESTB   AL, AL
+	JZ      fresh131
+	MOVQ    acc+40(FP), AX
+	VMOVUPS (AX), Y0
+	VMOVUPS 32(AX), Y1
+	VMOVUPS 64(AX), Y2
+	VMOVUPS 96(AX), Y3
+	VMOVUPS 128(AX), Y4
+	VMOVUPS 160(AX), Y5
+	VMOVUPS 192(AX), Y6
+	VMOVUPS 224(AX), Y7
+	VMOVUPS 256(AX), Y8
+	VMOVUPS 288(AX), Y9
+	VMOVUPS 320(AX), Y10
+	VMOVUPS 352(AX), Y11
+	JMP     begin132
+
+fresh131:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+
+begin132:
+	MOVQ    k+8(FP), AX
+	SHRQ    $0x02, AX
+	XORQ    CX, CX
+	MOVQ    d+56(FP), DX
+	MOVQ    d+56(FP), BX
+	MOVQ    dStride+64(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+6, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, (SP)
+	MOVQ    SI, 8(SP)
+	MOVQ    R8, 16(SP)
+	MOVQ    c+72(FP), BX
+	MOVQ    cStride+80(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+6, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 24(SP)
+	MOVQ    SI, 32(SP)
+	MOVQ    R8, 40(SP)
+	MOVQ    near+96(FP), BX
+	MOVQ    dStride+64(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+6, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 48(SP)
+	MOVQ    SI, 56(SP)
+	MOVQ    R8, 64(SP)
+	MOVQ    acc+40(FP), DX
+	ADDQ    $+384, DX
+	MOVQ    $+64, BX
+	MOVB    resume+48(FP), SI
+	MOVBQZX SI, SI
+	MOVQ    $+6, DI
+	TESTQ   SI, SI
+	CMOVQEQ CX, DI
+	CMPQ    DI, AX
+	CMOVQGT AX, DI
+	SUBQ    DI, AX
+	MOVQ    DX, 72(SP)
+	MOVQ    BX, 80(SP)
+	MOVQ    DI, 88(SP)
+	MOVQ    b+32(FP), CX
+	MOVQ    next+104(FP), DX
+	MOVQ    nextStride+112(FP), BX
+	ADDQ    BX, BX
+	ADDQ    BX, BX
+	TESTQ   DX, DX
+	CMOVQEQ CX, DX
+	MOVQ    $+2147483647, CX
+	CMPQ    CX, AX
+	CMOVQGT AX, CX
+	SUBQ    CX, AX
+	MOVQ    DX, 96(SP)
+	MOVQ    BX, 104(SP)
+	MOVQ    CX, 112(SP)
+	MOVQ    k+8(FP), AX
+	ANDQ    $+3, AX
+	MOVQ    a+16(FP), CX
+	MOVQ    aStride+24(FP), DX
+	ADDQ    DX, DX
+	ADDQ    DX, DX
+	IMUL3Q  $+0, DX, BX
+	ADDQ    CX, BX
+	IMUL3Q  $+3, DX, SI
+	ADDQ    CX, SI
+	MOVQ    b+32(FP), CX
+	MOVQ    from+120(FP), DI
+	MOVQ    fromStride+128(FP), R8
+	ADDQ    R8, R8
+	ADDQ    R8, R8
+	LEAQ    (SP), R9
+
+stage133:
+	MOVQ  (R9), R10
+	MOVQ  8(R9), R11
+	MOVQ  16(R9), R12
+	TESTQ R12, R12
+	JZ    done135
+
+loop134:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	VMOVUPS      (DI), Y12
+	VMOVUPS      Y12, (CX)
+	VMOVUPS      32(DI), Y13
+	VMOVUPS      Y13, 32(CX)
+	ADDQ         R8, DI
+	VBROADCASTSS (BX), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSS (BX)(DX*1), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VFMADD231PS  Y13, Y14, Y3
+	VBROADCASTSS (BX)(DX*2), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VFMADD231PS  Y13, Y14, Y5
+	VBROADCASTSS (SI), Y14
+	VFMADD231PS  Y12, Y14, Y6
+	VFMADD231PS  Y13, Y14, Y7
+	VBROADCASTSS (SI)(DX*1), Y14
+	VFMADD231PS  Y12, Y14, Y8
+	VFMADD231PS  Y13, Y14, Y9
+	VBROADCASTSS (SI)(DX*2), Y14
+	VFMADD231PS  Y12, Y14, Y10
+	VFMADD231PS  Y13, Y14, Y11
+	VMOVUPS      (DI), Y12
+	VMOVUPS      Y12, 64(CX)
+	VMOVUPS      32(DI), Y13
+	VMOVUPS      Y13, 96(CX)
+	ADDQ         R8, DI
+	VBROADCASTSS 4(BX), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSS 4(BX)(DX*1), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VFMADD231PS  Y13, Y14, Y3
+	VBROADCASTSS 4(BX)(DX*2), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VFMADD231PS  Y13, Y14, Y5
+	VBROADCASTSS 4(SI), Y14
+	VFMADD231PS  Y12, Y14, Y6
+	VFMADD231PS  Y13, Y14, Y7
+	VBROADCASTSS 4(SI)(DX*1), Y14
+	VFMADD231PS  Y12, Y14, Y8
+	VFMADD231PS  Y13, Y14, Y9
+	VBROADCASTSS 4(SI)(DX*2), Y14
+	VFMADD231PS  Y12, Y14, Y10
+	VFMADD231PS  Y13, Y14, Y11
+	VMOVUPS      (DI), Y12
+	VMOVUPS      Y12, 128(CX)
+	VMOVUPS      32(DI), Y13
+	VMOVUPS      Y13, 160(CX)
+	ADDQ         R8, DI
+	VBROADCASTSS 8(BX), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSS 8(BX)(DX*1), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VFMADD231PS  Y13, Y14, Y3
+	VBROADCASTSS 8(BX)(DX*2), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VFMADD231PS  Y13, Y14, Y5
+	VBROADCASTSS 8(SI), Y14
+	VFMADD231PS  Y12, Y14, Y6
+	VFMADD231PS  Y13, Y14, Y7
+	VBROADCASTSS 8(SI)(DX*1), Y14
+	VFMADD231PS  Y12, Y14, Y8
+	VFMADD231PS  Y13, Y14, Y9
+	VBROADCASTSS 8(SI)(DX*2), Y14
+	VFMADD231PS  Y12, Y14, Y10
+	VFMADD231PS  Y13, Y14, Y11
+	VMOVUPS      (DI), Y12
+	VMOVUPS      Y12, 192(CX)
+	VMOVUPS      32(DI), Y13
+	VMOVUPS      Y13, 224(CX)
+	ADDQ         R8, DI
+	VBROADCASTSS 12(BX), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSS 12(BX)(DX*1), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VFMADD231PS  Y13, Y14, Y3
+	VBROADCASTSS 12(BX)(DX*2), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VFMADD231PS  Y13, Y14, Y5
+	VBROADCASTSS 12(SI), Y14
+	VFMADD231PS  Y12, Y14, Y6
+	VFMADD231PS  Y13, Y14, Y7
+	VBROADCASTSS 12(SI)(DX*1), Y14
+	VFMADD231PS  Y12, Y14, Y8
+	VFMADD231PS  Y13, Y14, Y9
+	VBROADCASTSS 12(SI)(DX*2), Y14
+	VFMADD231PS  Y12, Y14, Y10
+	VFMADD231PS  Y13, Y14, Y11
+	ADDQ         $+16, BX
+	ADDQ         $+16, SI
+	ADDQ         $+256, CX
+	DECQ         R12
+	JNZ          loop134
+
+done135:
+	ADDQ $+24, R9
+	LEAQ 120(SP), R10
+	CMPQ R9, R10
+	JNE  stage133
+	CMPQ AX, $+1
+	JB   done137
+
+loop136:
+	VMOVUPS      (DI), Y12
+	VMOVUPS      Y12, (CX)
+	VMOVUPS      32(DI), Y13
+	VMOVUPS      Y13, 32(CX)
+	ADDQ         R8, DI
+	VBROADCASTSS (BX), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSS (BX)(DX*1), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VFMADD231PS  Y13, Y14, Y3
+	VBROADCASTSS (BX)(DX*2), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VFMADD231PS  Y13, Y14, Y5
+	VBROADCASTSS (SI), Y14
+	VFMADD231PS  Y12, Y14, Y6
+	VFMADD231PS  Y13, Y14, Y7
+	VBROADCASTSS (SI)(DX*1), Y14
+	VFMADD231PS  Y12, Y14, Y8
+	VFMADD231PS  Y13, Y14, Y9
+	VBROADCASTSS (SI)(DX*2), Y14
+	VFMADD231PS  Y12, Y14, Y10
+	VFMADD231PS  Y13, Y14, Y11
+	ADDQ         $+4, BX
+	ADDQ         $+4, SI
+	ADDQ         $+64, CX
+	SUBQ         $+1, AX
+	CMPQ         AX, $+1
+	JAE          loop136
+
+done137:
+	MOVQ    d+56(FP), AX
+	MOVQ    dStride+64(FP), CX
+	ADDQ    CX, CX
+	ADDQ    CX, CX
+	TESTQ   AX, AX
+	JNZ     finish138
+	MOVQ    acc+40(FP), AX
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	VMOVUPS Y4, 128(AX)
+	VMOVUPS Y5, 160(AX)
+	VMOVUPS Y6, 192(AX)
+	VMOVUPS Y7, 224(AX)
+	VMOVUPS Y8, 256(AX)
+	VMOVUPS Y9, 288(AX)
+	VMOVUPS Y10, 320(AX)
+	VMOVUPS Y11, 352(AX)
+	JMP     next140
+
+finish138:
+	MOVQ         c+72(FP), DX
+	MOVQ         cStride+80(FP), BX
+	ADDQ         BX, BX
+	ADDQ         BX, BX
+	VBROADCASTSS alpha+88(FP), Y12
+	VXORPS       Y13, Y13, Y13
+	VADDPS       Y13, Y0, Y0
+	VMULPS       Y12, Y0, Y0
+	VADDPS       Y13, Y1, Y1
+	VMULPS       Y12, Y1, Y1
+	VADDPS       Y13, Y2, Y2
+	VMULPS       Y12, Y2, Y2
+	VADDPS       Y13, Y3, Y3
+	VMULPS       Y12, Y3, Y3
+	VADDPS       Y13, Y4, Y4
+	VMULPS       Y12, Y4, Y4
+	VADDPS       Y13, Y5, Y5
+	VMULPS       Y12, Y5, Y5
+	VADDPS       Y13, Y6, Y6
+	VMULPS       Y12, Y6, Y6
+	VADDPS       Y13, Y7, Y7
+	VMULPS       Y12, Y7, Y7
+	VADDPS       Y13, Y8, Y8
+	VMULPS       Y12, Y8, Y8
+	VADDPS       Y13, Y9, Y9
+	VMULPS       Y12, Y9, Y9
+	VADDPS       Y13, Y10, Y10
+	VMULPS       Y12, Y10, Y10
+	VADDPS       Y13, Y11, Y11
+	VMULPS       Y12, Y11, Y11
+	TESTQ        DX, DX
+	JZ           alone139
+	VBROADCASTSS beta+92(FP), Y12
+	IMUL3Q       $+0, BX, SI
+	ADDQ         DX, SI
+	VMULPS       (SI), Y12, Y13
+	VADDPS       Y13, Y0, Y0
+	VMULPS       32(SI), Y12, Y13
+	VADDPS       Y13, Y1, Y1
+	ADDQ         BX, SI
+	VMULPS       (SI), Y12, Y13
+	VADDPS       Y13, Y2, Y2
+	VMULPS       32(SI), Y12, Y13
+	VADDPS       Y13, Y3, Y3
+	ADDQ         BX, SI
+	VMULPS       (SI), Y12, Y13
+	VADDPS       Y13, Y4, Y4
+	VMULPS       32(SI), Y12, Y13
+	VADDPS       Y13, Y5, Y5
+	ADDQ         BX, SI
+	VMULPS       (SI), Y12, Y13
+	VADDPS       Y13, Y6, Y6
+	VMULPS       32(SI), Y12, Y13
+	VADDPS       Y13, Y7, Y7
+	ADDQ         BX, SI
+	VMULPS       (SI), Y12, Y13
+	VADDPS       Y13, Y8, Y8
+	VMULPS       32(SI), Y12, Y13
+	VADDPS       Y13, Y9, Y9
+	ADDQ         BX, SI
+	VMULPS       (SI), Y12, Y13
+	VADDPS       Y13, Y10, Y10
+	VMULPS       32(SI), Y12, Y12
+	VADDPS       Y12, Y11, Y11
+	ADDQ         BX, SI
+
+alone139:
+	IMUL3Q  $+0, CX, DX
+	ADDQ    AX, DX
+	VMOVUPS Y0, (DX)
+	VMOVUPS Y1, 32(DX)
+	ADDQ    CX, DX
+	VMOVUPS Y2, (DX)
+	VMOVUPS Y3, 32(DX)
+	ADDQ    CX, DX
+	VMOVUPS Y4, (DX)
+	VMOVUPS Y5, 32(DX)
+	ADDQ    CX, DX
+	VMOVUPS Y6, (DX)
+	VMOVUPS Y7, 32(DX)
+	ADDQ    CX, DX
+	VMOVUPS Y8, (DX)
+	VMOVUPS Y9, 32(DX)
+	ADDQ    CX, DX
+	VMOVUPS Y10, (DX)
+	VMOVUPS Y11, 32(DX)
+	ADDQ    CX, DX
+
+next140:
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+6
+	JLE     done
+	MOVB    resume+48(FP), AL
+	TESTB   AL, AL
+	JZ      fresh141
+	MOVQ    acc+40(FP), AX
+	VMOVUPS 384(AX), Y0
+	VMOVUPS 416(AX), Y1
+	VMOVUPS 448(AX), Y2
+	VMOVUPS 480(AX), Y3
+	VMOVUPS 512(AX), Y4
+	VMOVUPS 544(AX), Y5
+	VMOVUPS 576(AX), Y6
+	VMOVUPS 608(AX), Y7
+	VMOVUPS 640(AX), Y8
+	VMOVUPS 672(AX), Y9
+	JMP     begin142
+
+fresh141:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+
+begin142:
+	MOVQ    k+8(FP), AX
+	SHRQ    $0x02, AX
+	XORQ    CX, CX
+	MOVQ    d+56(FP), DX
+	MOVQ    d+56(FP), BX
+	MOVQ    dStride+64(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+6, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+5, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, (SP)
+	MOVQ    SI, 8(SP)
+	MOVQ    R8, 16(SP)
+	MOVQ    c+72(FP), BX
+	MOVQ    cStride+80(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+6, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+5, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 24(SP)
+	MOVQ    SI, 32(SP)
+	MOVQ    R8, 40(SP)
+	MOVQ    near+96(FP), BX
+	MOVQ    dStride+64(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+6, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+5, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 48(SP)
+	MOVQ    SI, 56(SP)
+	MOVQ    R8, 64(SP)
+	MOVQ    acc+40(FP), DX
+	ADDQ    $+704, DX
+	MOVQ    $+64, BX
+	MOVB    resume+48(FP), SI
+	MOVBQZX SI, SI
+	MOVQ    $+5, DI
+	TESTQ   SI, SI
+	CMOVQEQ CX, DI
+	CMPQ    DI, AX
+	CMOVQGT AX, DI
+	SUBQ    DI, AX
+	MOVQ    DX, 72(SP)
+	MOVQ    BX, 80(SP)
+	MOVQ    DI, 88(SP)
+	MOVQ    b+32(FP), DX
 	MOVQ    $+2147483647, BX
 	CMPQ    BX, AX
 	CMOVQGT AX, BX
@@ -4309,20 +4907,694 @@ begin122:
 	MOVQ    DX, 96(SP)
 	MOVQ    CX, 104(SP)
 	MOVQ    BX, 112(SP)
-	MOVQ    k+0(FP), AX
+	MOVQ    k+8(FP), AX
 	ANDQ    $+3, AX
-	MOVQ    a+8(FP), CX
-	MOVQ    b+16(FP), DX
+	MOVQ    a+16(FP), CX
+	MOVQ    aStride+24(FP), DX
+	ADDQ    DX, DX
+	ADDQ    DX, DX
+	IMUL3Q  $+6, DX, BX
+	ADDQ    CX, BX
+	IMUL3Q  $+9, DX, SI
+	ADDQ    CX, SI
+	MOVQ    b+32(FP), CX
+	LEAQ    (SP), DI
+
+stage143:
+	MOVQ  (DI), R8
+	MOVQ  8(DI), R9
+	MOVQ  16(DI), R10
+	TESTQ R10, R10
+	JZ    done145
+
+loop144:
+	PREFETCHT0   (R8)
+	ADDQ         R9, R8
+	VMOVUPS      (CX), Y10
+	VMOVUPS      32(CX), Y11
+	VBROADCASTSS (BX), Y12
+	VFMADD231PS  Y10, Y12, Y0
+	VFMADD231PS  Y11, Y12, Y1
+	VBROADCASTSS (BX)(DX*1), Y12
+	VFMADD231PS  Y10, Y12, Y2
+	VFMADD231PS  Y11, Y12, Y3
+	VBROADCASTSS (BX)(DX*2), Y12
+	VFMADD231PS  Y10, Y12, Y4
+	VFMADD231PS  Y11, Y12, Y5
+	VBROADCASTSS (SI), Y12
+	VFMADD231PS  Y10, Y12, Y6
+	VFMADD231PS  Y11, Y12, Y7
+	VBROADCASTSS (SI)(DX*1), Y12
+	VFMADD231PS  Y10, Y12, Y8
+	VFMADD231PS  Y11, Y12, Y9
+	VMOVUPS      64(CX), Y10
+	VMOVUPS      96(CX), Y11
+	VBROADCASTSS 4(BX), Y12
+	VFMADD231PS  Y10, Y12, Y0
+	VFMADD231PS  Y11, Y12, Y1
+	VBROADCASTSS 4(BX)(DX*1), Y12
+	VFMADD231PS  Y10, Y12, Y2
+	VFMADD231PS  Y11, Y12, Y3
+	VBROADCASTSS 4(BX)(DX*2), Y12
+	VFMADD231PS  Y10, Y12, Y4
+	VFMADD231PS  Y11, Y12, Y5
+	VBROADCASTSS 4(SI), Y12
+	VFMADD231PS  Y10, Y12, Y6
+	VFMADD231PS  Y11, Y12, Y7
+	VBROADCASTSS 4(SI)(DX*1), Y12
+	VFMADD231PS  Y10, Y12, Y8
+	VFMADD231PS  Y11, Y12, Y9
+	VMOVUPS      128(CX), Y10
+	VMOVUPS      160(CX), Y11
+	VBROADCASTSS 8(BX), Y12
+	VFMADD231PS  Y10, Y12, Y0
+	VFMADD231PS  Y11, Y12, Y1
+	VBROADCASTSS 8(BX)(DX*1), Y12
+	VFMADD231PS  Y10, Y12, Y2
+	VFMADD231PS  Y11, Y12, Y3
+	VBROADCASTSS 8(BX)(DX*2), Y12
+	VFMADD231PS  Y10, Y12, Y4
+	VFMADD231PS  Y11, Y12, Y5
+	VBROADCASTSS 8(SI), Y12
+	VFMADD231PS  Y10, Y12, Y6
+	VFMADD231PS  Y11, Y12, Y7
+	VBROADCASTSS 8(SI)(DX*1), Y12
+	VFMADD231PS  Y10, Y12, Y8
+	VFMADD231PS  Y11, Y12, Y9
+	VMOVUPS      192(CX), Y10
+	VMOVUPS      224(CX), Y11
+	VBROADCASTSS 12(BX), Y12
+	VFMADD231PS  Y10, Y12, Y0
+	VFMADD231PS  Y11, Y12, Y1
+	VBROADCASTSS 12(BX)(DX*1), Y12
+	VFMADD231PS  Y10, Y12, Y2
+	VFMADD231PS  Y11, Y12, Y3
+	VBROADCASTSS 12(BX)(DX*2), Y12
+	VFMADD231PS  Y10, Y12, Y4
+	VFMADD231PS  Y11, Y12, Y5
+	VBROADCASTSS 12(SI), Y12
+	VFMADD231PS  Y10, Y12, Y6
+	VFMADD231PS  Y11, Y12, Y7
+	VBROADCASTSS 12(SI)(DX*1), Y12
+	VFMADD231PS  Y10, Y12, Y8
+	VFMADD231PS  Y11, Y12, Y9
+	ADDQ         $+16, BX
+	ADDQ         $+16, SI
+	ADDQ         $+256, CX
+	DECQ         R10
+	JNZ          loop144
+
+done145:
+	ADDQ $+24, DI
+	LEAQ 120(SP), R8
+	CMPQ DI, R8
+	JNE  stage143
+	CMPQ AX, $+1
+	JB   done147
+
+loop146:
+	VMOVUPS      (CX), Y10
+	VMOVUPS      32(CX), Y11
+	VBROADCASTSS (BX), Y12
+	VFMADD231PS  Y10, Y12, Y0
+	VFMADD231PS  Y11, Y12, Y1
+	VBROADCASTSS (BX)(DX*1), Y12
+	VFMADD231PS  Y10, Y12, Y2
+	VFMADD231PS  Y11, Y12, Y3
+	VBROADCASTSS (BX)(DX*2), Y12
+	VFMADD231PS  Y10, Y12, Y4
+	VFMADD231PS  Y11, Y12, Y5
+	VBROADCASTSS (SI), Y12
+	VFMADD231PS  Y10, Y12, Y6
+	VFMADD231PS  Y11, Y12, Y7
+	VBROADCASTSS (SI)(DX*1), Y12
+	VFMADD231PS  Y10, Y12, Y8
+	VFMADD231PS  Y11, Y12, Y9
+	ADDQ         $+4, BX
+	ADDQ         $+4, SI
+	ADDQ         $+64, CX
+	SUBQ         $+1, AX
+	CMPQ         AX, $+1
+	JAE          loop146
+
+done147:
+	MOVQ    d+56(FP), AX
+	MOVQ    dStride+64(FP), CX
+	ADDQ    CX, CX
+	ADDQ    CX, CX
+	TESTQ   AX, AX
+	JNZ     finish148
+	MOVQ    acc+40(FP), AX
+	VMOVUPS Y0, 384(AX)
+	VMOVUPS Y1, 416(AX)
+	VMOVUPS Y2, 448(AX)
+	VMOVUPS Y3, 480(AX)
+	VMOVUPS Y4, 512(AX)
+	VMOVUPS Y5, 544(AX)
+	VMOVUPS Y6, 576(AX)
+	VMOVUPS Y7, 608(AX)
+	VMOVUPS Y8, 640(AX)
+	VMOVUPS Y9, 672(AX)
+	JMP     next150
+
+finish148:
+	MOVQ         c+72(FP), DX
+	MOVQ         cStride+80(FP), BX
+	ADDQ         BX, BX
+	ADDQ         BX, BX
+	VBROADCASTSS alpha+88(FP), Y10
+	VXORPS       Y11, Y11, Y11
+	VADDPS       Y11, Y0, Y0
+	VMULPS       Y10, Y0, Y0
+	VADDPS       Y11, Y1, Y1
+	VMULPS       Y10, Y1, Y1
+	VADDPS       Y11, Y2, Y2
+	VMULPS       Y10, Y2, Y2
+	VADDPS       Y11, Y3, Y3
+	VMULPS       Y10, Y3, Y3
+	VADDPS       Y11, Y4, Y4
+	VMULPS       Y10, Y4, Y4
+	VADDPS       Y11, Y5, Y5
+	VMULPS       Y10, Y5, Y5
+	VADDPS       Y11, Y6, Y6
+	VMULPS       Y10, Y6, Y6
+	VADDPS       Y11, Y7, Y7
+	VMULPS       Y10, Y7, Y7
+	VADDPS       Y11, Y8, Y8
+	VMULPS       Y10, Y8, Y8
+	VADDPS       Y11, Y9, Y9
+	VMULPS       Y10, Y9, Y9
+	TESTQ        DX, DX
+	JZ           alone149
+	VBROADCASTSS beta+92(FP), Y10
+	IMUL3Q       $+6, BX, SI
+	ADDQ         DX, SI
+	VMULPS       (SI), Y10, Y11
+	VADDPS       Y11, Y0, Y0
+	VMULPS       32(SI), Y10, Y11
+	VADDPS       Y11, Y1, Y1
+	ADDQ         BX, SI
+	VMULPS       (SI), Y10, Y11
+	VADDPS       Y11, Y2, Y2
+	VMULPS       32(SI), Y10, Y11
+	VADDPS       Y11, Y3, Y3
+	ADDQ         BX, SI
+	VMULPS       (SI), Y10, Y11
+	VADDPS       Y11, Y4, Y4
+	VMULPS       32(SI), Y10, Y11
+	VADDPS       Y11, Y5, Y5
+	ADDQ         BX, SI
+	VMULPS       (SI), Y10, Y11
+	VADDPS       Y11, Y6, Y6
+	VMULPS       32(SI), Y10, Y11
+	VADDPS       Y11, Y7, Y7
+	ADDQ         BX, SI
+	VMULPS       (SI), Y10, Y11
+	VADDPS       Y11, Y8, Y8
+	VMULPS       32(SI), Y10, Y10
+	VADDPS       Y10, Y9, Y9
+	ADDQ         BX, SI
+
+alone149:
+	IMUL3Q  $+6, CX, DX
+	ADDQ    AX, DX
+	VMOVUPS Y0, (DX)
+	VMOVUPS Y1, 32(DX)
+	ADDQ    CX, DX
+	VMOVUPS Y2, (DX)
+	VMOVUPS Y3, 32(DX)
+	ADDQ    CX, DX
+	VMOVUPS Y4, (DX)
+	VMOVUPS Y5, 32(DX)
+	ADDQ    CX, DX
+	VMOVUPS Y6, (DX)
+	VMOVUPS Y7, 32(DX)
+	ADDQ    CX, DX
+	VMOVUPS Y8, (DX)
+	VMOVUPS Y9, 32(DX)
+	ADDQ    CX, DX
+
+next150:
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+11
+	JLE     done
+	MOVB    resume+48(FP), AL
+	TESTB   AL, AL
+	JZ      fresh151
+	MOVQ    acc+40(FP), AX
+	VMOVUPS 704(AX), Y0
+	VMOVUPS 736(AX), Y1
+	VMOVUPS 768(AX), Y2
+	VMOVUPS 800(AX), Y3
+	VMOVUPS 832(AX), Y4
+	VMOVUPS 864(AX), Y5
+	VMOVUPS 896(AX), Y6
+	VMOVUPS 928(AX), Y7
+	VMOVUPS 960(AX), Y8
+	VMOVUPS 992(AX), Y9
+	JMP     begin152
+
+fresh151:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+
+begin152:
+	MOVQ    k+8(FP), AX
+	SHRQ    $0x02, AX
+	XORQ    CX, CX
+	MOVQ    d+56(FP), DX
+	MOVQ    d+56(FP), BX
+	MOVQ    dStride+64(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+11, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+5, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, (SP)
+	MOVQ    SI, 8(SP)
+	MOVQ    R8, 16(SP)
+	MOVQ    c+72(FP), BX
+	MOVQ    cStride+80(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+11, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+5, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 24(SP)
+	MOVQ    SI, 32(SP)
+	MOVQ    R8, 40(SP)
+	MOVQ    near+96(FP), BX
+	MOVQ    dStride+64(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+11, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+5, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 48(SP)
+	MOVQ    SI, 56(SP)
+	MOVQ    R8, 64(SP)
+	MOVQ    acc+40(FP), DX
+	ADDQ    $+1024, DX
+	MOVQ    $+64, BX
+	MOVB    resume+48(FP), SI
+	MOVBQZX SI, SI
+	MOVQ    $+5, DI
+	TESTQ   SI, SI
+	CMOVQEQ CX, DI
+	CMPQ    DI, AX
+	CMOVQGT AX, DI
+	SUBQ    DI, AX
+	MOVQ    DX, 72(SP)
+	MOVQ    BX, 80(SP)
+	MOVQ    DI, 88(SP)
+	MOVQ    b+32(FP), DX
+	MOVQ    $+2147483647, BX
+	CMPQ    BX, AX
+	CMOVQGT AX, BX
+	SUBQ    BX, AX
+	MOVQ    DX, 96(SP)
+	MOVQ    CX, 104(SP)
+	MOVQ    BX, 112(SP)
+	MOVQ    k+8(FP), AX
+	ANDQ    $+3, AX
+	MOVQ    a+16(FP), CX
+	MOVQ    aStride+24(FP), DX
+	ADDQ    DX, DX
+	ADDQ    DX, DX
+	IMUL3Q  $+11, DX, BX
+	ADDQ    CX, BX
+	IMUL3Q  $+14, DX, SI
+	ADDQ    CX, SI
+	MOVQ    b+32(FP), CX
+	LEAQ    (SP), DI
+
+stage153:
+	MOVQ  (DI), R8
+	MOVQ  8(DI), R9
+	MOVQ  16(DI), R10
+	TESTQ R10, R10
+	JZ    done155
+
+loop154:
+	PREFETCHT0   (R8)
+	ADDQ         R9, R8
+	VMOVUPS      (CX), Y10
+	VMOVUPS      32(CX), Y11
+	VBROADCASTSS (BX), Y12
+	VFMADD231PS  Y10, Y12, Y0
+	VFMADD231PS  Y11, Y12, Y1
+	VBROADCASTSS (BX)(DX*1), Y12
+	VFMADD231PS  Y10, Y12, Y2
+	VFMADD231PS  Y11, Y12, Y3
+	VBROADCASTSS (BX)(DX*2), Y12
+	VFMADD231PS  Y10, Y12, Y4
+	VFMADD231PS  Y11, Y12, Y5
+	VBROADCASTSS (SI), Y12
+	VFMADD231PS  Y10, Y12, Y6
+	VFMADD231PS  Y11, Y12, Y7
+	VBROADCASTSS (SI)(DX*1), Y12
+	VFMADD231PS  Y10, Y12, Y8
+	VFMADD231PS  Y11, Y12, Y9
+	VMOVUPS      64(CX), Y10
+	VMOVUPS      96(CX), Y11
+	VBROADCASTSS 4(BX), Y12
+	VFMADD231PS  Y10, Y12, Y0
+	VFMADD231PS  Y11, Y12, Y1
+	VBROADCASTSS 4(BX)(DX*1), Y12
+	VFMADD231PS  Y10, Y12, Y2
+	VFMADD231PS  Y11, Y12, Y3
+	VBROADCASTSS 4(BX)(DX*2), Y12
+	VFMADD231PS  Y10, Y12, Y4
+	VFMADD231PS  Y11, Y12, Y5
+	VBROADCASTSS 4(SI), Y12
+	VFMADD231PS  Y10, Y12, Y6
+	VFMADD231PS  Y11, Y12, Y7
+	VBROADCASTSS 4(SI)(DX*1), Y12
+	VFMADD231PS  Y10, Y12, Y8
+	VFMADD231PS  Y11, Y12, Y9
+	VMOVUPS      128(CX), Y10
+	VMOVUPS      160(CX), Y11
+	VBROADCASTSS 8(BX), Y12
+	VFMADD231PS  Y10, Y12, Y0
+	VFMADD231PS  Y11, Y12, Y1
+	VBROADCASTSS 8(BX)(DX*1), Y12
+	VFMADD231PS  Y10, Y12, Y2
+	VFMADD231PS  Y11, Y12, Y3
+	VBROADCASTSS 8(BX)(DX*2), Y12
+	VFMADD231PS  Y10, Y12, Y4
+	VFMADD231PS  Y11, Y12, Y5
+	VBROADCASTSS 8(SI), Y12
+	VFMADD231PS  Y10, Y12, Y6
+	VFMADD231PS  Y11, Y12, Y7
+	VBROADCASTSS 8(SI)(DX*1), Y12
+	VFMADD231PS  Y10, Y12, Y8
+	VFMADD231PS  Y11, Y12, Y9
+	VMOVUPS      192(CX), Y10
+	VMOVUPS      224(CX), Y11
+	VBROADCASTSS 12(BX), Y12
+	VFMADD231PS  Y10, Y12, Y0
+	VFMADD231PS  Y11, Y12, Y1
+	VBROADCASTSS 12(BX)(DX*1), Y12
+	VFMADD231PS  Y10, Y12, Y2
+	VFMADD231PS  Y11, Y12, Y3
+	VBROADCASTSS 12(BX)(DX*2), Y12
+	VFMADD231PS  Y10, Y12, Y4
+	VFMADD231PS  Y11, Y12, Y5
+	VBROADCASTSS 12(SI), Y12
+	VFMADD231PS  Y10, Y12, Y6
+	VFMADD231PS  Y11, Y12, Y7
+	VBROADCASTSS 12(SI)(DX*1), Y12
+	VFMADD231PS  Y10, Y12, Y8
+	VFMADD231PS  Y11, Y12, Y9
+	ADDQ         $+16, BX
+	ADDQ         $+16, SI
+	ADDQ         $+256, CX
+	DECQ         R10
+	JNZ          loop154
+
+done155:
+	ADDQ $+24, DI
+	LEAQ 120(SP), R8
+	CMPQ DI, R8
+	JNE  stage153
+	CMPQ AX, $+1
+	JB   done157
+
+loop156:
+	VMOVUPS      (CX), Y10
+	VMOVUPS      32(CX), Y11
+	VBROADCASTSS (BX), Y12
+	VFMADD231PS  Y10, Y12, Y0
+	VFMADD231PS  Y11, Y12, Y1
+	VBROADCASTSS (BX)(DX*1), Y12
+	VFMADD231PS  Y10, Y12, Y2
+	VFMADD231PS  Y11, Y12, Y3
+	VBROADCASTSS (BX)(DX*2), Y12
+	VFMADD231PS  Y10, Y12, Y4
+	VFMADD231PS  Y11, Y12, Y5
+	VBROADCASTSS (SI), Y12
+	VFMADD231PS  Y10, Y12, Y6
+	VFMADD231PS  Y11, Y12, Y7
+	VBROADCASTSS (SI)(DX*1), Y12
+	VFMADD231PS  Y10, Y12, Y8
+	VFMADD231PS  Y11, Y12, Y9
+	ADDQ         $+4, BX
+	ADDQ         $+4, SI
+	ADDQ         $+64, CX
+	SUBQ         $+1, AX
+	CMPQ         AX, $+1
+	JAE          loop156
+
+done157:
+	MOVQ    d+56(FP), AX
+	MOVQ    dStride+64(FP), CX
+	ADDQ    CX, CX
+	ADDQ    CX, CX
+	TESTQ   AX, AX
+	JNZ     finish158
+	MOVQ    acc+40(FP), AX
+	VMOVUPS Y0, 704(AX)
+	VMOVUPS Y1, 736(AX)
+	VMOVUPS Y2, 768(AX)
+	VMOVUPS Y3, 800(AX)
+	VMOVUPS Y4, 832(AX)
+	VMOVUPS Y5, 864(AX)
+	VMOVUPS Y6, 896(AX)
+	VMOVUPS Y7, 928(AX)
+	VMOVUPS Y8, 960(AX)
+	VMOVUPS Y9, 992(AX)
+	JMP     next160
+
+finish158:
+	MOVQ         c+72(FP), DX
+	MOVQ         cStride+80(FP), BX
+	ADDQ         BX, BX
+	ADDQ         BX, BX
+	VBROADCASTSS alpha+88(FP), Y10
+	VXORPS       Y11, Y11, Y11
+	VADDPS       Y11, Y0, Y0
+	VMULPS       Y10, Y0, Y0
+	VADDPS       Y11, Y1, Y1
+	VMULPS       Y10, Y1, Y1
+	VADDPS       Y11, Y2, Y2
+	VMULPS       Y10, Y2, Y2
+	VADDPS       Y11, Y3, Y3
+	VMULPS       Y10, Y3, Y3
+	VADDPS       Y11, Y4, Y4
+	VMULPS       Y10, Y4, Y4
+	VADDPS       Y11, Y5, Y5
+	VMULPS       Y10, Y5, Y5
+	VADDPS       Y11, Y6, Y6
+	VMULPS       Y10, Y6, Y6
+	VADDPS       Y11, Y7, Y7
+	VMULPS       Y10, Y7, Y7
+	VADDPS       Y11, Y8, Y8
+	VMULPS       Y10, Y8, Y8
+	VADDPS       Y11, Y9, Y9
+	VMULPS       Y10, Y9, Y9
+	TESTQ        DX, DX
+	JZ           alone159
+	VBROADCASTSS beta+92(FP), Y10
+	IMUL3Q       $+11, BX, SI
+	ADDQ         DX, SI
+	VMULPS       (SI), Y10, Y11
+	VADDPS       Y11, Y0, Y0
+	VMULPS       32(SI), Y10, Y11
+	VADDPS       Y11, Y1, Y1
+	ADDQ         BX, SI
+	VMULPS       (SI), Y10, Y11
+	VADDPS       Y11, Y2, Y2
+	VMULPS       32(SI), Y10, Y11
+	VADDPS       Y11, Y3, Y3
+	ADDQ         BX, SI
+	VMULPS       (SI), Y10, Y11
+	VADDPS       Y11, Y4, Y4
+	VMULPS       32(SI), Y10, Y11
+	VADDPS       Y11, Y5, Y5
+	ADDQ         BX, SI
+	VMULPS       (SI), Y10, Y11
+	VADDPS       Y11, Y6, Y6
+	VMULPS       32(SI), Y10, Y11
+	VADDPS       Y11, Y7, Y7
+	ADDQ         BX, SI
+	VMULPS       (SI), Y10, Y11
+	VADDPS       Y11, Y8, Y8
+	VMULPS       32(SI), Y10, Y10
+	VADDPS       Y10, Y9, Y9
+	ADDQ         BX, SI
+
+alone159:
+	IMUL3Q  $+11, CX, DX
+	ADDQ    AX, DX
+	VMOVUPS Y0, (DX)
+	VMOVUPS Y1, 32(DX)
+	ADDQ    CX, DX
+	VMOVUPS Y2, (DX)
+	VMOVUPS Y3, 32(DX)
+	ADDQ    CX, DX
+	VMOVUPS Y4, (DX)
+	VMOVUPS Y5, 32(DX)
+	ADDQ    CX, DX
+	VMOVUPS Y6, (DX)
+	VMOVUPS Y7, 32(DX)
+	ADDQ    CX, DX
+	VMOVUPS Y8, (DX)
+	VMOVUPS Y9, 32(DX)
+	ADDQ    CX, DX
+
+next160:
+done:
+	VZEROUPPER
+	RET
+
+// func GemmCornerAVX2(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·GemmCornerAVX2(SB), NOSPLIT, $120-96
+	MOVB    resume+40(FP), AL
+	TESTB   AL, AL
+	JZ      fresh161
+	MOVQ    acc+32(FP), AX
+	VMOVUPS (AX), Y0
+	VMOVUPS 32(AX), Y1
+	VMOVUPS 64(AX), Y2
+	VMOVUPS 96(AX), Y3
+	VMOVUPS 128(AX), Y4
+	VMOVUPS 160(AX), Y5
+	VMOVUPS 192(AX), Y6
+	VMOVUPS 224(AX), Y7
+	JMP     begin162
+
+fresh161:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+
+begin162:
+	MOVQ    k+8(FP), AX
+	SHRQ    $0x02, AX
+	XORQ    CX, CX
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, (SP)
+	MOVQ    SI, 8(SP)
+	MOVQ    R8, 16(SP)
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 24(SP)
+	MOVQ    SI, 32(SP)
+	MOVQ    R8, 40(SP)
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 48(SP)
+	MOVQ    SI, 56(SP)
+	MOVQ    R8, 64(SP)
+	MOVQ    acc+32(FP), DX
+	ADDQ    $+256, DX
+	MOVQ    $+64, BX
+	MOVB    resume+40(FP), SI
+	MOVBQZX SI, SI
+	MOVQ    $+4, DI
+	TESTQ   SI, SI
+	CMOVQEQ CX, DI
+	CMPQ    DI, AX
+	CMOVQGT AX, DI
+	SUBQ    DI, AX
+	MOVQ    DX, 72(SP)
+	MOVQ    BX, 80(SP)
+	MOVQ    DI, 88(SP)
+	MOVQ    b+24(FP), DX
+	MOVQ    $+2147483647, BX
+	CMPQ    BX, AX
+	CMOVQGT AX, BX
+	SUBQ    BX, AX
+	MOVQ    DX, 96(SP)
+	MOVQ    CX, 104(SP)
+	MOVQ    BX, 112(SP)
+	MOVQ    k+8(FP), AX
+	ANDQ    $+3, AX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
 	LEAQ    (SP), BX
 
-stage123:
+stage163:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done125
+	JZ    done165
 
-loop124:
+loop164:
 	PREFETCHT0   (SI)
 	ADDQ         DI, SI
 	VMOVUPS      (DX), Y8
@@ -4384,17 +5656,17 @@ loop124:
 	ADDQ         $+256, CX
 	ADDQ         $+256, DX
 	DECQ         R8
-	JNZ          loop124
+	JNZ          loop164
 
-done125:
+done165:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage123
+	JNE  stage163
 	CMPQ AX, $+1
-	JB   done127
+	JB   done167
 
-loop126:
+loop166:
 	VMOVUPS      (DX), Y8
 	VMOVUPS      32(DX), Y9
 	VBROADCASTSS (CX), Y10
@@ -4413,16 +5685,16 @@ loop126:
 	ADDQ         $+64, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop126
+	JAE          loop166
 
-done127:
-	MOVQ    d+40(FP), AX
-	MOVQ    dStride+48(FP), CX
+done167:
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish128
-	MOVQ    acc+24(FP), AX
+	JNZ     finish168
+	MOVQ    acc+32(FP), AX
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	VMOVUPS Y2, 64(AX)
@@ -4431,14 +5703,14 @@ done127:
 	VMOVUPS Y5, 160(AX)
 	VMOVUPS Y6, 192(AX)
 	VMOVUPS Y7, 224(AX)
-	JMP     next130
+	JMP     next170
 
-finish128:
-	MOVQ         c+56(FP), DX
-	MOVQ         cStride+64(FP), BX
+finish168:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
 	ADDQ         BX, BX
-	VBROADCASTSS alpha+72(FP), Y8
+	VBROADCASTSS alpha+80(FP), Y8
 	VXORPS       Y9, Y9, Y9
 	VADDPS       Y9, Y0, Y0
 	VMULPS       Y8, Y0, Y0
@@ -4457,8 +5729,8 @@ finish128:
 	VADDPS       Y9, Y7, Y7
 	VMULPS       Y8, Y7, Y7
 	TESTQ        DX, DX
-	JZ           alone129
-	VBROADCASTSS beta+76(FP), Y8
+	JZ           alone169
+	VBROADCASTSS beta+84(FP), Y8
 	IMUL3Q       $+0, BX, SI
 	ADDQ         DX, SI
 	VMULPS       (SI), Y8, Y9
@@ -4482,7 +5754,7 @@ finish128:
 	VADDPS       Y8, Y7, Y7
 	ADDQ         BX, SI
 
-alone129:
+alone169:
 	IMUL3Q  $+0, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Y0, (DX)
@@ -4498,11 +5770,14 @@ alone129:
 	VMOVUPS Y7, 32(DX)
 	ADDQ    CX, DX
 
-next130:
-	MOVB    resume+32(FP), AL
+next170:
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+4
+	JLE     done
+	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh131
-	MOVQ    acc+24(FP), AX
+	JZ      fresh171
+	MOVQ    acc+32(FP), AX
 	VMOVUPS 256(AX), Y0
 	VMOVUPS 288(AX), Y1
 	VMOVUPS 320(AX), Y2
@@ -4511,9 +5786,9 @@ next130:
 	VMOVUPS 416(AX), Y5
 	VMOVUPS 448(AX), Y6
 	VMOVUPS 480(AX), Y7
-	JMP     begin132
+	JMP     begin172
 
-fresh131:
+fresh171:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -4523,13 +5798,13 @@ fresh131:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 
-begin132:
-	MOVQ    k+0(FP), AX
+begin172:
+	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
-	MOVQ    d+40(FP), DX
-	MOVQ    d+40(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+4, SI, DI
@@ -4545,8 +5820,8 @@ begin132:
 	MOVQ    DI, (SP)
 	MOVQ    SI, 8(SP)
 	MOVQ    R8, 16(SP)
-	MOVQ    c+56(FP), BX
-	MOVQ    cStride+64(FP), SI
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+4, SI, DI
@@ -4562,8 +5837,8 @@ begin132:
 	MOVQ    DI, 24(SP)
 	MOVQ    SI, 32(SP)
 	MOVQ    R8, 40(SP)
-	MOVQ    near+80(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+4, SI, DI
@@ -4579,10 +5854,10 @@ begin132:
 	MOVQ    DI, 48(SP)
 	MOVQ    SI, 56(SP)
 	MOVQ    R8, 64(SP)
-	MOVQ    acc+24(FP), DX
+	MOVQ    acc+32(FP), DX
 	ADDQ    $+512, DX
 	MOVQ    $+64, BX
-	MOVB    resume+32(FP), SI
+	MOVB    resume+40(FP), SI
 	MOVBQZX SI, SI
 	MOVQ    $+4, DI
 	TESTQ   SI, SI
@@ -4593,7 +5868,7 @@ begin132:
 	MOVQ    DX, 72(SP)
 	MOVQ    BX, 80(SP)
 	MOVQ    DI, 88(SP)
-	MOVQ    b+16(FP), DX
+	MOVQ    b+24(FP), DX
 	MOVQ    $+2147483647, BX
 	CMPQ    BX, AX
 	CMOVQGT AX, BX
@@ -4601,20 +5876,20 @@ begin132:
 	MOVQ    DX, 96(SP)
 	MOVQ    CX, 104(SP)
 	MOVQ    BX, 112(SP)
-	MOVQ    k+0(FP), AX
+	MOVQ    k+8(FP), AX
 	ANDQ    $+3, AX
-	MOVQ    a+8(FP), CX
-	MOVQ    b+16(FP), DX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
 	LEAQ    (SP), BX
 
-stage133:
+stage173:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done135
+	JZ    done175
 
-loop134:
+loop174:
 	PREFETCHT0   (SI)
 	ADDQ         DI, SI
 	VMOVUPS      (DX), Y8
@@ -4676,17 +5951,17 @@ loop134:
 	ADDQ         $+256, CX
 	ADDQ         $+256, DX
 	DECQ         R8
-	JNZ          loop134
+	JNZ          loop174
 
-done135:
+done175:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage133
+	JNE  stage173
 	CMPQ AX, $+1
-	JB   done137
+	JB   done177
 
-loop136:
+loop176:
 	VMOVUPS      (DX), Y8
 	VMOVUPS      32(DX), Y9
 	VBROADCASTSS 16(CX), Y10
@@ -4705,16 +5980,16 @@ loop136:
 	ADDQ         $+64, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop136
+	JAE          loop176
 
-done137:
-	MOVQ    d+40(FP), AX
-	MOVQ    dStride+48(FP), CX
+done177:
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish138
-	MOVQ    acc+24(FP), AX
+	JNZ     finish178
+	MOVQ    acc+32(FP), AX
 	VMOVUPS Y0, 256(AX)
 	VMOVUPS Y1, 288(AX)
 	VMOVUPS Y2, 320(AX)
@@ -4723,14 +5998,14 @@ done137:
 	VMOVUPS Y5, 416(AX)
 	VMOVUPS Y6, 448(AX)
 	VMOVUPS Y7, 480(AX)
-	JMP     next140
+	JMP     next180
 
-finish138:
-	MOVQ         c+56(FP), DX
-	MOVQ         cStride+64(FP), BX
+finish178:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
 	ADDQ         BX, BX
-	VBROADCASTSS alpha+72(FP), Y8
+	VBROADCASTSS alpha+80(FP), Y8
 	VXORPS       Y9, Y9, Y9
 	VADDPS       Y9, Y0, Y0
 	VMULPS       Y8, Y0, Y0
@@ -4749,8 +6024,8 @@ finish138:
 	VADDPS       Y9, Y7, Y7
 	VMULPS       Y8, Y7, Y7
 	TESTQ        DX, DX
-	JZ           alone139
-	VBROADCASTSS beta+76(FP), Y8
+	JZ           alone179
+	VBROADCASTSS beta+84(FP), Y8
 	IMUL3Q       $+4, BX, SI
 	ADDQ         DX, SI
 	VMULPS       (SI), Y8, Y9
@@ -4774,7 +6049,7 @@ finish138:
 	VADDPS       Y8, Y7, Y7
 	ADDQ         BX, SI
 
-alone139:
+alone179:
 	IMUL3Q  $+4, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Y0, (DX)
@@ -4790,11 +6065,14 @@ alone139:
 	VMOVUPS Y7, 32(DX)
 	ADDQ    CX, DX
 
-next140:
-	MOVB    resume+32(FP), AL
+next180:
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+8
+	JLE     done
+	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh141
-	MOVQ    acc+24(FP), AX
+	JZ      fresh181
+	MOVQ    acc+32(FP), AX
 	VMOVUPS 544(AX), Y0
 	VMOVUPS 608(AX), Y1
 	VMOVUPS 672(AX), Y2
@@ -4803,9 +6081,9 @@ next140:
 	VMOVUPS 864(AX), Y5
 	VMOVUPS 928(AX), Y6
 	VMOVUPS 992(AX), Y7
-	JMP     begin142
+	JMP     begin182
 
-fresh141:
+fresh181:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -4815,13 +6093,13 @@ fresh141:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 
-begin142:
-	MOVQ    k+0(FP), AX
+begin182:
+	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
-	MOVQ    d+40(FP), DX
-	MOVQ    d+40(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+8, SI, DI
@@ -4837,8 +6115,8 @@ begin142:
 	MOVQ    DI, (SP)
 	MOVQ    SI, 8(SP)
 	MOVQ    R8, 16(SP)
-	MOVQ    c+56(FP), BX
-	MOVQ    cStride+64(FP), SI
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+8, SI, DI
@@ -4854,8 +6132,8 @@ begin142:
 	MOVQ    DI, 24(SP)
 	MOVQ    SI, 32(SP)
 	MOVQ    R8, 40(SP)
-	MOVQ    near+80(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+8, SI, DI
@@ -4871,10 +6149,10 @@ begin142:
 	MOVQ    DI, 48(SP)
 	MOVQ    SI, 56(SP)
 	MOVQ    R8, 64(SP)
-	MOVQ    acc+24(FP), DX
+	MOVQ    acc+32(FP), DX
 	ADDQ    $+1024, DX
 	MOVQ    $+64, BX
-	MOVB    resume+32(FP), SI
+	MOVB    resume+40(FP), SI
 	MOVBQZX SI, SI
 	MOVQ    $+8, DI
 	TESTQ   SI, SI
@@ -4885,7 +6163,7 @@ begin142:
 	MOVQ    DX, 72(SP)
 	MOVQ    BX, 80(SP)
 	MOVQ    DI, 88(SP)
-	MOVQ    b+16(FP), DX
+	MOVQ    b+24(FP), DX
 	MOVQ    $+2147483647, BX
 	CMPQ    BX, AX
 	CMOVQGT AX, BX
@@ -4893,20 +6171,20 @@ begin142:
 	MOVQ    DX, 96(SP)
 	MOVQ    CX, 104(SP)
 	MOVQ    BX, 112(SP)
-	MOVQ    k+0(FP), AX
+	MOVQ    k+8(FP), AX
 	ANDQ    $+3, AX
-	MOVQ    a+8(FP), CX
-	MOVQ    b+16(FP), DX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
 	LEAQ    (SP), BX
 
-stage143:
+stage183:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done145
+	JZ    done185
 
-loop144:
+loop184:
 	PREFETCHT0   32(SI)
 	ADDQ         DI, SI
 	VMOVUPS      32(DX), Y8
@@ -4980,17 +6258,17 @@ loop144:
 	ADDQ         $+256, CX
 	ADDQ         $+256, DX
 	DECQ         R8
-	JNZ          loop144
+	JNZ          loop184
 
-done145:
+done185:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage143
+	JNE  stage183
 	CMPQ AX, $+1
-	JB   done147
+	JB   done187
 
-loop146:
+loop186:
 	VMOVUPS      32(DX), Y8
 	VBROADCASTSS 32(CX), Y9
 	VFMADD231PS  Y8, Y9, Y0
@@ -5012,16 +6290,16 @@ loop146:
 	ADDQ         $+64, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop146
+	JAE          loop186
 
-done147:
-	MOVQ    d+40(FP), AX
-	MOVQ    dStride+48(FP), CX
+done187:
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish148
-	MOVQ    acc+24(FP), AX
+	JNZ     finish188
+	MOVQ    acc+32(FP), AX
 	VMOVUPS Y0, 544(AX)
 	VMOVUPS Y1, 608(AX)
 	VMOVUPS Y2, 672(AX)
@@ -5030,14 +6308,14 @@ done147:
 	VMOVUPS Y5, 864(AX)
 	VMOVUPS Y6, 928(AX)
 	VMOVUPS Y7, 992(AX)
-	JMP     next150
+	JMP     next190
 
-finish148:
-	MOVQ         c+56(FP), DX
-	MOVQ         cStride+64(FP), BX
+finish188:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
 	ADDQ         BX, BX
-	VBROADCASTSS alpha+72(FP), Y8
+	VBROADCASTSS alpha+80(FP), Y8
 	VXORPS       Y9, Y9, Y9
 	VADDPS       Y9, Y0, Y0
 	VMULPS       Y8, Y0, Y0
@@ -5056,8 +6334,8 @@ finish148:
 	VADDPS       Y9, Y7, Y7
 	VMULPS       Y8, Y7, Y7
 	TESTQ        DX, DX
-	JZ           alone149
-	VBROADCASTSS beta+76(FP), Y8
+	JZ           alone189
+	VBROADCASTSS beta+84(FP), Y8
 	IMUL3Q       $+8, BX, SI
 	ADDQ         DX, SI
 	VMULPS       32(SI), Y8, Y9
@@ -5085,7 +6363,7 @@ finish148:
 	VADDPS       Y8, Y7, Y7
 	ADDQ         BX, SI
 
-alone149:
+alone189:
 	IMUL3Q  $+8, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Y0, 32(DX)
@@ -5105,7 +6383,8 @@ alone149:
 	VMOVUPS Y7, 32(DX)
 	ADDQ    CX, DX
 
-next150:
+next190:
+done:
 	VZEROUPPER
 	RET
 
@@ -5122,9 +6401,9 @@ TEXT ·NormalizeBlockAVX2(SB), NOSPLIT, $0-36
 	VBROADCASTSS divisor+32(FP), Y2
 	MOVQ         $+16, BX
 	CMPQ         BX, $+1
-	JB           done152
+	JB           done192
 
-loop151:
+loop191:
 	VMULPS  (CX), Y0, Y3
 	VMULPS  Y1, Y3, Y3
 	VDIVPS  Y2, Y3, Y3
@@ -5137,9 +6416,9 @@ loop151:
 	ADDQ    $+64, AX
 	SUBQ    $+1, BX
 	CMPQ    BX, $+1
-	JAE     loop151
+	JAE     loop191
 
-done152:
+done192:
 	VZEROUPPER
 	RET
 
@@ -5597,9 +6876,9 @@ TEXT ·CopyRowsAVX2(SB), NOSPLIT, $0-40
 	ADDQ SI, SI
 	ADDQ SI, SI
 	CMPQ AX, $+1
-	JB   done154
+	JB   done194
 
-loop153:
+loop193:
 	PREFETCHT0 (BX)(SI*8)
 	VMOVUPS    (BX), Y0
 	VMOVUPS    Y0, (CX)
@@ -5609,9 +6888,9 @@ loop153:
 	ADDQ       DX, CX
 	SUBQ       $+1, AX
 	CMPQ       AX, $+1
-	JAE        loop153
+	JAE        loop193
 
-done154:
+done194:
 	VZEROUPPER
 	RET
 
@@ -5635,9 +6914,9 @@ TEXT ·PeakFMAAVX2(SB), NOSPLIT, $0-8
 	VXORPS Y13, Y13, Y13
 	VXORPS Y14, Y14, Y14
 	CMPQ   AX, $+1
-	JB     done156
+	JB     done196
 
-loop155:
+loop195:
 	VFMADD231PS Y0, Y0, Y1
 	VFMADD231PS Y0, Y0, Y2
 	VFMADD231PS Y0, Y0, Y3
@@ -5654,8 +6933,8 @@ loop155:
 	VFMADD231PS Y0, Y0, Y14
 	SUBQ        $+1, AX
 	CMPQ        AX, $+1
-	JAE         loop155
+	JAE         loop195
 
-done156:
+done196:
 	VZEROUPPER
 	RET

@@ -5,8 +5,8 @@
 package amd64
 
 // GemmBlockAVX512 multiplies k rows of two strips of 32 columns,
-// a transposed by b, into a block of 32 columns. Rows are worked on in parts of [12 10 10]: those of a part begun are all
-// written.
+// a transposed by b, into a block of 32 columns. Rows are worked on in parts of [12 10 10], or one of 4
+// if there are no more: those of a part begun are all written.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
@@ -38,8 +38,8 @@ package amd64
 func GemmBlockAVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int)
 
 // GemmPackingAVX512 multiplies k rows of two strips of 32 columns,
-// a transposed by b, into a block of 32 columns. Rows are worked on in parts of [12 10 10]: those of a part begun are all
-// written.
+// a transposed by b, into a block of 32 columns. Rows are worked on in parts of [12 10 10], or one of 4
+// if there are no more: those of a part begun are all written.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
@@ -75,8 +75,8 @@ func GemmBlockAVX512(rows int, k int, a *float32, b *float32, acc *float32, resu
 func GemmPackingAVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int, from *float32, fromStride int)
 
 // GemmRowsAVX512 multiplies k rows of two strips of 32 columns,
-// a transposed by b, into a block of 32 columns. Rows are worked on in parts of [12 10 10]: those of a part begun are all
-// written.
+// a transposed by b, into a block of 32 columns. Rows are worked on in parts of [12 10 10], or one of 4
+// if there are no more: those of a part begun are all written.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
@@ -108,8 +108,8 @@ func GemmPackingAVX512(rows int, k int, a *float32, b *float32, acc *float32, re
 func GemmRowsAVX512(rows int, k int, a *float32, aStride int, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int)
 
 // GemmRowsPackingAVX512 multiplies k rows of two strips of 32 columns,
-// a transposed by b, into a block of 32 columns. Rows are worked on in parts of [12 10 10]: those of a part begun are all
-// written.
+// a transposed by b, into a block of 32 columns. Rows are worked on in parts of [12 10 10], or one of 4
+// if there are no more: those of a part begun are all written.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
@@ -145,14 +145,15 @@ func GemmRowsAVX512(rows int, k int, a *float32, aStride int, b *float32, acc *f
 func GemmRowsPackingAVX512(rows int, k int, a *float32, aStride int, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int, from *float32, fromStride int)
 
 // GemmCornerAVX512 multiplies k rows of two strips of 32 columns,
-// a transposed by b, into a block of 32 columns. The block is one on the diagonal of a symmetric product, of which the
-// lower left quarter is not computed.
+// a transposed by b, into a block of 32 columns. Rows are worked on in parts of [8 8 16], or one of 4
+// if there are no more: those of a part begun are all written. The block is one on the
+// diagonal of a symmetric product, of which the lower left quarter is not computed.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
 // d, is brought into the cache. A call of k = 1024 takes about 10 µs.
 //
-//	for i := range 32 {
+//	for i := range rows {
 //		for j := range 32 {
 //			if i >= 16 && j < 16 {
 //				continue
@@ -177,7 +178,7 @@ func GemmRowsPackingAVX512(rows int, k int, a *float32, aStride int, b *float32,
 //	}
 //
 //go:noescape
-func GemmCornerAVX512(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
+func GemmCornerAVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 
 // NormalizeBlockAVX512 scales a block of 32x32 on the way to consecutive memory.
 //

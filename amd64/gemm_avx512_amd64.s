@@ -7,9 +7,314 @@
 // func GemmBlockAVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int)
 // Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
 TEXT ·GemmBlockAVX512(SB), NOSPLIT, $120-112
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+4
+	JGT     many
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
 	JZ      fresh1
+	MOVQ    acc+32(FP), AX
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	VMOVUPS 128(AX), Z2
+	VMOVUPS 192(AX), Z3
+	VMOVUPS 256(AX), Z4
+	VMOVUPS 320(AX), Z5
+	VMOVUPS 384(AX), Z6
+	VMOVUPS 448(AX), Z7
+	JMP     begin2
+
+fresh1:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+
+begin2:
+	MOVQ    k+8(FP), AX
+	SHRQ    $0x02, AX
+	XORQ    CX, CX
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, (SP)
+	MOVQ    SI, 8(SP)
+	MOVQ    R8, 16(SP)
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 24(SP)
+	MOVQ    SI, 32(SP)
+	MOVQ    R8, 40(SP)
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 48(SP)
+	MOVQ    SI, 56(SP)
+	MOVQ    R8, 64(SP)
+	MOVQ    acc+32(FP), DX
+	ADDQ    $+512, DX
+	MOVQ    $+128, BX
+	MOVB    resume+40(FP), SI
+	MOVBQZX SI, SI
+	MOVQ    $+4, DI
+	TESTQ   SI, SI
+	CMOVQEQ CX, DI
+	CMPQ    DI, AX
+	CMOVQGT AX, DI
+	SUBQ    DI, AX
+	MOVQ    DX, 72(SP)
+	MOVQ    BX, 80(SP)
+	MOVQ    DI, 88(SP)
+	MOVQ    b+24(FP), CX
+	MOVQ    next+96(FP), DX
+	MOVQ    nextStride+104(FP), BX
+	ADDQ    BX, BX
+	ADDQ    BX, BX
+	TESTQ   DX, DX
+	CMOVQEQ CX, DX
+	MOVQ    $+2147483647, CX
+	CMPQ    CX, AX
+	CMOVQGT AX, CX
+	SUBQ    CX, AX
+	MOVQ    DX, 96(SP)
+	MOVQ    BX, 104(SP)
+	MOVQ    CX, 112(SP)
+	MOVQ    k+8(FP), AX
+	ANDQ    $+3, AX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
+	LEAQ    (SP), BX
+
+stage3:
+	MOVQ  (BX), SI
+	MOVQ  8(BX), DI
+	MOVQ  16(BX), R8
+	TESTQ R8, R8
+	JZ    done5
+
+loop4:
+	PREFETCHT0   (SI)
+	PREFETCHT0   64(SI)
+	ADDQ         DI, SI
+	VMOVUPS      (DX), Z8
+	VMOVUPS      64(DX), Z9
+	VBROADCASTSS (CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 8(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 12(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      128(DX), Z8
+	VMOVUPS      192(DX), Z9
+	VBROADCASTSS 128(CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 132(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 136(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 140(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      256(DX), Z8
+	VMOVUPS      320(DX), Z9
+	VBROADCASTSS 256(CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 260(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 264(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 268(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      384(DX), Z8
+	VMOVUPS      448(DX), Z9
+	VBROADCASTSS 384(CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 388(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 392(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 396(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	ADDQ         $+512, CX
+	ADDQ         $+512, DX
+	DECQ         R8
+	JNZ          loop4
+
+done5:
+	ADDQ $+24, BX
+	LEAQ 120(SP), SI
+	CMPQ BX, SI
+	JNE  stage3
+	CMPQ AX, $+1
+	JB   done7
+
+loop6:
+	VMOVUPS      (DX), Z8
+	VMOVUPS      64(DX), Z9
+	VBROADCASTSS (CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 8(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 12(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	ADDQ         $+128, CX
+	ADDQ         $+128, DX
+	SUBQ         $+1, AX
+	CMPQ         AX, $+1
+	JAE          loop6
+
+done7:
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
+	ADDQ    CX, CX
+	ADDQ    CX, CX
+	TESTQ   AX, AX
+	JNZ     finish8
+	MOVQ    acc+32(FP), AX
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, 256(AX)
+	VMOVUPS Z5, 320(AX)
+	VMOVUPS Z6, 384(AX)
+	VMOVUPS Z7, 448(AX)
+	JMP     next10
+
+finish8:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
+	ADDQ         BX, BX
+	ADDQ         BX, BX
+	VBROADCASTSS alpha+80(FP), Z8
+	VXORPS       Z9, Z9, Z9
+	VADDPS       Z9, Z0, Z0
+	VMULPS       Z8, Z0, Z0
+	VADDPS       Z9, Z1, Z1
+	VMULPS       Z8, Z1, Z1
+	VADDPS       Z9, Z2, Z2
+	VMULPS       Z8, Z2, Z2
+	VADDPS       Z9, Z3, Z3
+	VMULPS       Z8, Z3, Z3
+	VADDPS       Z9, Z4, Z4
+	VMULPS       Z8, Z4, Z4
+	VADDPS       Z9, Z5, Z5
+	VMULPS       Z8, Z5, Z5
+	VADDPS       Z9, Z6, Z6
+	VMULPS       Z8, Z6, Z6
+	VADDPS       Z9, Z7, Z7
+	VMULPS       Z8, Z7, Z7
+	TESTQ        DX, DX
+	JZ           alone9
+	VBROADCASTSS beta+84(FP), Z8
+	IMUL3Q       $+0, BX, SI
+	ADDQ         DX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z0, Z0
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z1, Z1
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z2, Z2
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z3, Z3
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z4, Z4
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z5, Z5
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z6, Z6
+	VMULPS       64(SI), Z8, Z8
+	VADDPS       Z8, Z7, Z7
+	ADDQ         BX, SI
+
+alone9:
+	IMUL3Q  $+0, CX, DX
+	ADDQ    AX, DX
+	VMOVUPS Z0, (DX)
+	VMOVUPS Z1, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z2, (DX)
+	VMOVUPS Z3, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z4, (DX)
+	VMOVUPS Z5, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z6, (DX)
+	VMOVUPS Z7, 64(DX)
+	ADDQ    CX, DX
+
+next10:
+	JMP done
+
+many:
+	MOVB    resume+40(FP), AL
+	TESTB   AL, AL
+	JZ      fresh11
 	MOVQ    acc+32(FP), AX
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
@@ -35,9 +340,9 @@ TEXT ·GemmBlockAVX512(SB), NOSPLIT, $120-112
 	VMOVUPS 1344(AX), Z21
 	VMOVUPS 1408(AX), Z22
 	VMOVUPS 1472(AX), Z23
-	JMP     begin2
+	JMP     begin12
 
-fresh1:
+fresh11:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -63,7 +368,7 @@ fresh1:
 	VXORPS Z22, Z22, Z22
 	VXORPS Z23, Z23, Z23
 
-begin2:
+begin12:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -153,14 +458,14 @@ begin2:
 	MOVQ    b+24(FP), DX
 	LEAQ    (SP), BX
 
-stage3:
+stage13:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done5
+	JZ    done15
 
-loop4:
+loop14:
 	PREFETCHT0   (SI)
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
@@ -319,17 +624,17 @@ loop4:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop4
+	JNZ          loop14
 
-done5:
+done15:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage3
+	JNE  stage13
 	CMPQ AX, $+1
-	JB   done7
+	JB   done17
 
-loop6:
+loop16:
 	VMOVUPS      (DX), Z24
 	VMOVUPS      64(DX), Z25
 	VBROADCASTSS (CX), Z26
@@ -372,15 +677,15 @@ loop6:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop6
+	JAE          loop16
 
-done7:
+done17:
 	MOVQ    d+48(FP), AX
 	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish8
+	JNZ     finish18
 	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
@@ -406,9 +711,9 @@ done7:
 	VMOVUPS Z21, 1344(AX)
 	VMOVUPS Z22, 1408(AX)
 	VMOVUPS Z23, 1472(AX)
-	JMP     next10
+	JMP     next20
 
-finish8:
+finish18:
 	MOVQ         c+64(FP), DX
 	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
@@ -464,7 +769,7 @@ finish8:
 	VADDPS       Z25, Z23, Z23
 	VMULPS       Z24, Z23, Z23
 	TESTQ        DX, DX
-	JZ           alone9
+	JZ           alone19
 	VBROADCASTSS beta+84(FP), Z24
 	IMUL3Q       $+0, BX, SI
 	ADDQ         DX, SI
@@ -529,7 +834,7 @@ finish8:
 	VADDPS       Z24, Z23, Z23
 	ADDQ         BX, SI
 
-alone9:
+alone19:
 	IMUL3Q  $+0, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Z0, (DX)
@@ -569,13 +874,13 @@ alone9:
 	VMOVUPS Z23, 64(DX)
 	ADDQ    CX, DX
 
-next10:
+next20:
 	MOVQ    rows+0(FP), AX
 	CMPQ    AX, $+12
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh11
+	JZ      fresh21
 	MOVQ    acc+32(FP), AX
 	VMOVUPS 1536(AX), Z0
 	VMOVUPS 1600(AX), Z1
@@ -597,9 +902,9 @@ next10:
 	VMOVUPS 2624(AX), Z17
 	VMOVUPS 2688(AX), Z18
 	VMOVUPS 2752(AX), Z19
-	JMP     begin12
+	JMP     begin22
 
-fresh11:
+fresh21:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -621,7 +926,7 @@ fresh11:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin12:
+begin22:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -705,14 +1010,14 @@ begin12:
 	MOVQ    b+24(FP), DX
 	LEAQ    (SP), BX
 
-stage13:
+stage23:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done15
+	JZ    done25
 
-loop14:
+loop24:
 	PREFETCHT0   (SI)
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
@@ -847,17 +1152,17 @@ loop14:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop14
+	JNZ          loop24
 
-done15:
+done25:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage13
+	JNE  stage23
 	CMPQ AX, $+1
-	JB   done17
+	JB   done27
 
-loop16:
+loop26:
 	VMOVUPS      (DX), Z20
 	VMOVUPS      64(DX), Z21
 	VBROADCASTSS 48(CX), Z22
@@ -894,15 +1199,15 @@ loop16:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop16
+	JAE          loop26
 
-done17:
+done27:
 	MOVQ    d+48(FP), AX
 	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish18
+	JNZ     finish28
 	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, 1536(AX)
 	VMOVUPS Z1, 1600(AX)
@@ -924,9 +1229,9 @@ done17:
 	VMOVUPS Z17, 2624(AX)
 	VMOVUPS Z18, 2688(AX)
 	VMOVUPS Z19, 2752(AX)
-	JMP     next20
+	JMP     next30
 
-finish18:
+finish28:
 	MOVQ         c+64(FP), DX
 	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
@@ -974,7 +1279,7 @@ finish18:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DX, DX
-	JZ           alone19
+	JZ           alone29
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+12, BX, SI
 	ADDQ         DX, SI
@@ -1029,7 +1334,7 @@ finish18:
 	VADDPS       Z20, Z19, Z19
 	ADDQ         BX, SI
 
-alone19:
+alone29:
 	IMUL3Q  $+12, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Z0, (DX)
@@ -1063,13 +1368,13 @@ alone19:
 	VMOVUPS Z19, 64(DX)
 	ADDQ    CX, DX
 
-next20:
+next30:
 	MOVQ    rows+0(FP), AX
 	CMPQ    AX, $+22
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh21
+	JZ      fresh31
 	MOVQ    acc+32(FP), AX
 	VMOVUPS 2816(AX), Z0
 	VMOVUPS 2880(AX), Z1
@@ -1091,9 +1396,9 @@ next20:
 	VMOVUPS 3904(AX), Z17
 	VMOVUPS 3968(AX), Z18
 	VMOVUPS 4032(AX), Z19
-	JMP     begin22
+	JMP     begin32
 
-fresh21:
+fresh31:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -1115,7 +1420,7 @@ fresh21:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin22:
+begin32:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -1199,14 +1504,14 @@ begin22:
 	MOVQ    b+24(FP), DX
 	LEAQ    (SP), BX
 
-stage23:
+stage33:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done25
+	JZ    done35
 
-loop24:
+loop34:
 	PREFETCHT0   (SI)
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
@@ -1341,17 +1646,17 @@ loop24:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop24
+	JNZ          loop34
 
-done25:
+done35:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage23
+	JNE  stage33
 	CMPQ AX, $+1
-	JB   done27
+	JB   done37
 
-loop26:
+loop36:
 	VMOVUPS      (DX), Z20
 	VMOVUPS      64(DX), Z21
 	VBROADCASTSS 88(CX), Z22
@@ -1388,15 +1693,15 @@ loop26:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop26
+	JAE          loop36
 
-done27:
+done37:
 	MOVQ    d+48(FP), AX
 	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish28
+	JNZ     finish38
 	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, 2816(AX)
 	VMOVUPS Z1, 2880(AX)
@@ -1418,9 +1723,9 @@ done27:
 	VMOVUPS Z17, 3904(AX)
 	VMOVUPS Z18, 3968(AX)
 	VMOVUPS Z19, 4032(AX)
-	JMP     next30
+	JMP     next40
 
-finish28:
+finish38:
 	MOVQ         c+64(FP), DX
 	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
@@ -1468,7 +1773,7 @@ finish28:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DX, DX
-	JZ           alone29
+	JZ           alone39
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+22, BX, SI
 	ADDQ         DX, SI
@@ -1523,7 +1828,7 @@ finish28:
 	VADDPS       Z20, Z19, Z19
 	ADDQ         BX, SI
 
-alone29:
+alone39:
 	IMUL3Q  $+22, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Z0, (DX)
@@ -1557,7 +1862,7 @@ alone29:
 	VMOVUPS Z19, 64(DX)
 	ADDQ    CX, DX
 
-next30:
+next40:
 done:
 	VZEROUPPER
 	RET
@@ -1565,9 +1870,333 @@ done:
 // func GemmPackingAVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int, from *float32, fromStride int)
 // Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
 TEXT ·GemmPackingAVX512(SB), NOSPLIT, $120-128
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+4
+	JGT     many
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh31
+	JZ      fresh41
+	MOVQ    acc+32(FP), AX
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	VMOVUPS 128(AX), Z2
+	VMOVUPS 192(AX), Z3
+	VMOVUPS 256(AX), Z4
+	VMOVUPS 320(AX), Z5
+	VMOVUPS 384(AX), Z6
+	VMOVUPS 448(AX), Z7
+	JMP     begin42
+
+fresh41:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+
+begin42:
+	MOVQ    k+8(FP), AX
+	SHRQ    $0x02, AX
+	XORQ    CX, CX
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, (SP)
+	MOVQ    SI, 8(SP)
+	MOVQ    R8, 16(SP)
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 24(SP)
+	MOVQ    SI, 32(SP)
+	MOVQ    R8, 40(SP)
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 48(SP)
+	MOVQ    SI, 56(SP)
+	MOVQ    R8, 64(SP)
+	MOVQ    acc+32(FP), DX
+	ADDQ    $+512, DX
+	MOVQ    $+128, BX
+	MOVB    resume+40(FP), SI
+	MOVBQZX SI, SI
+	MOVQ    $+4, DI
+	TESTQ   SI, SI
+	CMOVQEQ CX, DI
+	CMPQ    DI, AX
+	CMOVQGT AX, DI
+	SUBQ    DI, AX
+	MOVQ    DX, 72(SP)
+	MOVQ    BX, 80(SP)
+	MOVQ    DI, 88(SP)
+	MOVQ    b+24(FP), CX
+	MOVQ    next+96(FP), DX
+	MOVQ    nextStride+104(FP), BX
+	ADDQ    BX, BX
+	ADDQ    BX, BX
+	TESTQ   DX, DX
+	CMOVQEQ CX, DX
+	MOVQ    $+2147483647, CX
+	CMPQ    CX, AX
+	CMOVQGT AX, CX
+	SUBQ    CX, AX
+	MOVQ    DX, 96(SP)
+	MOVQ    BX, 104(SP)
+	MOVQ    CX, 112(SP)
+	MOVQ    k+8(FP), AX
+	ANDQ    $+3, AX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
+	MOVQ    from+112(FP), BX
+	MOVQ    fromStride+120(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	LEAQ    (SP), DI
+
+stage43:
+	MOVQ  (DI), R8
+	MOVQ  8(DI), R9
+	MOVQ  16(DI), R10
+	TESTQ R10, R10
+	JZ    done45
+
+loop44:
+	PREFETCHT0   (R8)
+	PREFETCHT0   64(R8)
+	ADDQ         R9, R8
+	VMOVUPS      (BX), Z8
+	VMOVUPS      Z8, (DX)
+	VMOVUPS      64(BX), Z9
+	VMOVUPS      Z9, 64(DX)
+	ADDQ         SI, BX
+	VBROADCASTSS (CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 8(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 12(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      (BX), Z8
+	VMOVUPS      Z8, 128(DX)
+	VMOVUPS      64(BX), Z9
+	VMOVUPS      Z9, 192(DX)
+	ADDQ         SI, BX
+	VBROADCASTSS 128(CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 132(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 136(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 140(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      (BX), Z8
+	VMOVUPS      Z8, 256(DX)
+	VMOVUPS      64(BX), Z9
+	VMOVUPS      Z9, 320(DX)
+	ADDQ         SI, BX
+	VBROADCASTSS 256(CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 260(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 264(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 268(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      (BX), Z8
+	VMOVUPS      Z8, 384(DX)
+	VMOVUPS      64(BX), Z9
+	VMOVUPS      Z9, 448(DX)
+	ADDQ         SI, BX
+	VBROADCASTSS 384(CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 388(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 392(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 396(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	ADDQ         $+512, CX
+	ADDQ         $+512, DX
+	DECQ         R10
+	JNZ          loop44
+
+done45:
+	ADDQ $+24, DI
+	LEAQ 120(SP), R8
+	CMPQ DI, R8
+	JNE  stage43
+	CMPQ AX, $+1
+	JB   done47
+
+loop46:
+	VMOVUPS      (BX), Z8
+	VMOVUPS      Z8, (DX)
+	VMOVUPS      64(BX), Z9
+	VMOVUPS      Z9, 64(DX)
+	ADDQ         SI, BX
+	VBROADCASTSS (CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 8(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 12(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	ADDQ         $+128, CX
+	ADDQ         $+128, DX
+	SUBQ         $+1, AX
+	CMPQ         AX, $+1
+	JAE          loop46
+
+done47:
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
+	ADDQ    CX, CX
+	ADDQ    CX, CX
+	TESTQ   AX, AX
+	JNZ     finish48
+	MOVQ    acc+32(FP), AX
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, 256(AX)
+	VMOVUPS Z5, 320(AX)
+	VMOVUPS Z6, 384(AX)
+	VMOVUPS Z7, 448(AX)
+	JMP     next50
+
+finish48:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
+	ADDQ         BX, BX
+	ADDQ         BX, BX
+	VBROADCASTSS alpha+80(FP), Z8
+	VXORPS       Z9, Z9, Z9
+	VADDPS       Z9, Z0, Z0
+	VMULPS       Z8, Z0, Z0
+	VADDPS       Z9, Z1, Z1
+	VMULPS       Z8, Z1, Z1
+	VADDPS       Z9, Z2, Z2
+	VMULPS       Z8, Z2, Z2
+	VADDPS       Z9, Z3, Z3
+	VMULPS       Z8, Z3, Z3
+	VADDPS       Z9, Z4, Z4
+	VMULPS       Z8, Z4, Z4
+	VADDPS       Z9, Z5, Z5
+	VMULPS       Z8, Z5, Z5
+	VADDPS       Z9, Z6, Z6
+	VMULPS       Z8, Z6, Z6
+	VADDPS       Z9, Z7, Z7
+	VMULPS       Z8, Z7, Z7
+	TESTQ        DX, DX
+	JZ           alone49
+	VBROADCASTSS beta+84(FP), Z8
+	IMUL3Q       $+0, BX, SI
+	ADDQ         DX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z0, Z0
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z1, Z1
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z2, Z2
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z3, Z3
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z4, Z4
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z5, Z5
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z6, Z6
+	VMULPS       64(SI), Z8, Z8
+	VADDPS       Z8, Z7, Z7
+	ADDQ         BX, SI
+
+alone49:
+	IMUL3Q  $+0, CX, DX
+	ADDQ    AX, DX
+	VMOVUPS Z0, (DX)
+	VMOVUPS Z1, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z2, (DX)
+	VMOVUPS Z3, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z4, (DX)
+	VMOVUPS Z5, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z6, (DX)
+	VMOVUPS Z7, 64(DX)
+	ADDQ    CX, DX
+
+next50:
+	JMP done
+
+many:
+	MOVB    resume+40(FP), AL
+	TESTB   AL, AL
+	JZ      fresh51
 	MOVQ    acc+32(FP), AX
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
@@ -1593,9 +2222,9 @@ TEXT ·GemmPackingAVX512(SB), NOSPLIT, $120-128
 	VMOVUPS 1344(AX), Z21
 	VMOVUPS 1408(AX), Z22
 	VMOVUPS 1472(AX), Z23
-	JMP     begin32
+	JMP     begin52
 
-fresh31:
+fresh51:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -1621,7 +2250,7 @@ fresh31:
 	VXORPS Z22, Z22, Z22
 	VXORPS Z23, Z23, Z23
 
-begin32:
+begin52:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -1715,14 +2344,14 @@ begin32:
 	ADDQ    SI, SI
 	LEAQ    (SP), DI
 
-stage33:
+stage53:
 	MOVQ  (DI), R8
 	MOVQ  8(DI), R9
 	MOVQ  16(DI), R10
 	TESTQ R10, R10
-	JZ    done35
+	JZ    done55
 
-loop34:
+loop54:
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	ADDQ         R9, R8
@@ -1893,17 +2522,17 @@ loop34:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R10
-	JNZ          loop34
+	JNZ          loop54
 
-done35:
+done55:
 	ADDQ $+24, DI
 	LEAQ 120(SP), R8
 	CMPQ DI, R8
-	JNE  stage33
+	JNE  stage53
 	CMPQ AX, $+1
-	JB   done37
+	JB   done57
 
-loop36:
+loop56:
 	VMOVUPS      (BX), Z24
 	VMOVUPS      Z24, (DX)
 	VMOVUPS      64(BX), Z25
@@ -1949,15 +2578,15 @@ loop36:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop36
+	JAE          loop56
 
-done37:
+done57:
 	MOVQ    d+48(FP), AX
 	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish38
+	JNZ     finish58
 	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
@@ -1983,9 +2612,9 @@ done37:
 	VMOVUPS Z21, 1344(AX)
 	VMOVUPS Z22, 1408(AX)
 	VMOVUPS Z23, 1472(AX)
-	JMP     next40
+	JMP     next60
 
-finish38:
+finish58:
 	MOVQ         c+64(FP), DX
 	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
@@ -2041,7 +2670,7 @@ finish38:
 	VADDPS       Z25, Z23, Z23
 	VMULPS       Z24, Z23, Z23
 	TESTQ        DX, DX
-	JZ           alone39
+	JZ           alone59
 	VBROADCASTSS beta+84(FP), Z24
 	IMUL3Q       $+0, BX, SI
 	ADDQ         DX, SI
@@ -2106,7 +2735,7 @@ finish38:
 	VADDPS       Z24, Z23, Z23
 	ADDQ         BX, SI
 
-alone39:
+alone59:
 	IMUL3Q  $+0, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Z0, (DX)
@@ -2146,13 +2775,13 @@ alone39:
 	VMOVUPS Z23, 64(DX)
 	ADDQ    CX, DX
 
-next40:
+next60:
 	MOVQ    rows+0(FP), AX
 	CMPQ    AX, $+12
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh41
+	JZ      fresh61
 	MOVQ    acc+32(FP), AX
 	VMOVUPS 1536(AX), Z0
 	VMOVUPS 1600(AX), Z1
@@ -2174,9 +2803,9 @@ next40:
 	VMOVUPS 2624(AX), Z17
 	VMOVUPS 2688(AX), Z18
 	VMOVUPS 2752(AX), Z19
-	JMP     begin42
+	JMP     begin62
 
-fresh41:
+fresh61:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -2198,7 +2827,7 @@ fresh41:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin42:
+begin62:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -2282,14 +2911,14 @@ begin42:
 	MOVQ    b+24(FP), DX
 	LEAQ    (SP), BX
 
-stage43:
+stage63:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done45
+	JZ    done65
 
-loop44:
+loop64:
 	PREFETCHT0   (SI)
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
@@ -2424,17 +3053,17 @@ loop44:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop44
+	JNZ          loop64
 
-done45:
+done65:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage43
+	JNE  stage63
 	CMPQ AX, $+1
-	JB   done47
+	JB   done67
 
-loop46:
+loop66:
 	VMOVUPS      (DX), Z20
 	VMOVUPS      64(DX), Z21
 	VBROADCASTSS 48(CX), Z22
@@ -2471,15 +3100,15 @@ loop46:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop46
+	JAE          loop66
 
-done47:
+done67:
 	MOVQ    d+48(FP), AX
 	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish48
+	JNZ     finish68
 	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, 1536(AX)
 	VMOVUPS Z1, 1600(AX)
@@ -2501,9 +3130,9 @@ done47:
 	VMOVUPS Z17, 2624(AX)
 	VMOVUPS Z18, 2688(AX)
 	VMOVUPS Z19, 2752(AX)
-	JMP     next50
+	JMP     next70
 
-finish48:
+finish68:
 	MOVQ         c+64(FP), DX
 	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
@@ -2551,7 +3180,7 @@ finish48:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DX, DX
-	JZ           alone49
+	JZ           alone69
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+12, BX, SI
 	ADDQ         DX, SI
@@ -2606,7 +3235,7 @@ finish48:
 	VADDPS       Z20, Z19, Z19
 	ADDQ         BX, SI
 
-alone49:
+alone69:
 	IMUL3Q  $+12, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Z0, (DX)
@@ -2640,13 +3269,13 @@ alone49:
 	VMOVUPS Z19, 64(DX)
 	ADDQ    CX, DX
 
-next50:
+next70:
 	MOVQ    rows+0(FP), AX
 	CMPQ    AX, $+22
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh51
+	JZ      fresh71
 	MOVQ    acc+32(FP), AX
 	VMOVUPS 2816(AX), Z0
 	VMOVUPS 2880(AX), Z1
@@ -2668,9 +3297,9 @@ next50:
 	VMOVUPS 3904(AX), Z17
 	VMOVUPS 3968(AX), Z18
 	VMOVUPS 4032(AX), Z19
-	JMP     begin52
+	JMP     begin72
 
-fresh51:
+fresh71:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -2692,7 +3321,7 @@ fresh51:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin52:
+begin72:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -2776,14 +3405,14 @@ begin52:
 	MOVQ    b+24(FP), DX
 	LEAQ    (SP), BX
 
-stage53:
+stage73:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done55
+	JZ    done75
 
-loop54:
+loop74:
 	PREFETCHT0   (SI)
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
@@ -2918,17 +3547,17 @@ loop54:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop54
+	JNZ          loop74
 
-done55:
+done75:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage53
+	JNE  stage73
 	CMPQ AX, $+1
-	JB   done57
+	JB   done77
 
-loop56:
+loop76:
 	VMOVUPS      (DX), Z20
 	VMOVUPS      64(DX), Z21
 	VBROADCASTSS 88(CX), Z22
@@ -2965,15 +3594,15 @@ loop56:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop56
+	JAE          loop76
 
-done57:
+done77:
 	MOVQ    d+48(FP), AX
 	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish58
+	JNZ     finish78
 	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, 2816(AX)
 	VMOVUPS Z1, 2880(AX)
@@ -2995,9 +3624,9 @@ done57:
 	VMOVUPS Z17, 3904(AX)
 	VMOVUPS Z18, 3968(AX)
 	VMOVUPS Z19, 4032(AX)
-	JMP     next60
+	JMP     next80
 
-finish58:
+finish78:
 	MOVQ         c+64(FP), DX
 	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
@@ -3045,7 +3674,7 @@ finish58:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DX, DX
-	JZ           alone59
+	JZ           alone79
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+22, BX, SI
 	ADDQ         DX, SI
@@ -3100,7 +3729,7 @@ finish58:
 	VADDPS       Z20, Z19, Z19
 	ADDQ         BX, SI
 
-alone59:
+alone79:
 	IMUL3Q  $+22, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Z0, (DX)
@@ -3134,7 +3763,7 @@ alone59:
 	VMOVUPS Z19, 64(DX)
 	ADDQ    CX, DX
 
-next60:
+next80:
 done:
 	VZEROUPPER
 	RET
@@ -3142,9 +3771,323 @@ done:
 // func GemmRowsAVX512(rows int, k int, a *float32, aStride int, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int)
 // Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
 TEXT ·GemmRowsAVX512(SB), NOSPLIT, $120-120
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+4
+	JGT     many
 	MOVB    resume+48(FP), AL
 	TESTB   AL, AL
-	JZ      fresh61
+	JZ      fresh81
+	MOVQ    acc+40(FP), AX
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	VMOVUPS 128(AX), Z2
+	VMOVUPS 192(AX), Z3
+	VMOVUPS 256(AX), Z4
+	VMOVUPS 320(AX), Z5
+	VMOVUPS 384(AX), Z6
+	VMOVUPS 448(AX), Z7
+	JMP     begin82
+
+fresh81:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+
+begin82:
+	MOVQ    k+8(FP), AX
+	SHRQ    $0x02, AX
+	XORQ    CX, CX
+	MOVQ    d+56(FP), DX
+	MOVQ    d+56(FP), BX
+	MOVQ    dStride+64(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, (SP)
+	MOVQ    SI, 8(SP)
+	MOVQ    R8, 16(SP)
+	MOVQ    c+72(FP), BX
+	MOVQ    cStride+80(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 24(SP)
+	MOVQ    SI, 32(SP)
+	MOVQ    R8, 40(SP)
+	MOVQ    near+96(FP), BX
+	MOVQ    dStride+64(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 48(SP)
+	MOVQ    SI, 56(SP)
+	MOVQ    R8, 64(SP)
+	MOVQ    acc+40(FP), DX
+	ADDQ    $+512, DX
+	MOVQ    $+128, BX
+	MOVB    resume+48(FP), SI
+	MOVBQZX SI, SI
+	MOVQ    $+4, DI
+	TESTQ   SI, SI
+	CMOVQEQ CX, DI
+	CMPQ    DI, AX
+	CMOVQGT AX, DI
+	SUBQ    DI, AX
+	MOVQ    DX, 72(SP)
+	MOVQ    BX, 80(SP)
+	MOVQ    DI, 88(SP)
+	MOVQ    b+32(FP), CX
+	MOVQ    next+104(FP), DX
+	MOVQ    nextStride+112(FP), BX
+	ADDQ    BX, BX
+	ADDQ    BX, BX
+	TESTQ   DX, DX
+	CMOVQEQ CX, DX
+	MOVQ    $+2147483647, CX
+	CMPQ    CX, AX
+	CMOVQGT AX, CX
+	SUBQ    CX, AX
+	MOVQ    DX, 96(SP)
+	MOVQ    BX, 104(SP)
+	MOVQ    CX, 112(SP)
+	MOVQ    k+8(FP), AX
+	ANDQ    $+3, AX
+	MOVQ    a+16(FP), CX
+	MOVQ    aStride+24(FP), DX
+	ADDQ    DX, DX
+	ADDQ    DX, DX
+	IMUL3Q  $+0, DX, BX
+	ADDQ    CX, BX
+	IMUL3Q  $+3, DX, SI
+	ADDQ    CX, SI
+	MOVQ    b+32(FP), CX
+	LEAQ    (SP), DI
+
+stage83:
+	MOVQ  (DI), R8
+	MOVQ  8(DI), R9
+	MOVQ  16(DI), R10
+	TESTQ R10, R10
+	JZ    done85
+
+loop84:
+	PREFETCHT0   (R8)
+	PREFETCHT0   64(R8)
+	ADDQ         R9, R8
+	VMOVUPS      (CX), Z8
+	VMOVUPS      64(CX), Z9
+	VBROADCASTSS (BX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS (BX)(DX*1), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS (BX)(DX*2), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS (SI), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      128(CX), Z8
+	VMOVUPS      192(CX), Z9
+	VBROADCASTSS 4(BX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(BX)(DX*1), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 4(BX)(DX*2), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 4(SI), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      256(CX), Z8
+	VMOVUPS      320(CX), Z9
+	VBROADCASTSS 8(BX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 8(BX)(DX*1), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 8(BX)(DX*2), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 8(SI), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      384(CX), Z8
+	VMOVUPS      448(CX), Z9
+	VBROADCASTSS 12(BX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 12(BX)(DX*1), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 12(BX)(DX*2), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 12(SI), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	ADDQ         $+16, BX
+	ADDQ         $+16, SI
+	ADDQ         $+512, CX
+	DECQ         R10
+	JNZ          loop84
+
+done85:
+	ADDQ $+24, DI
+	LEAQ 120(SP), R8
+	CMPQ DI, R8
+	JNE  stage83
+	CMPQ AX, $+1
+	JB   done87
+
+loop86:
+	VMOVUPS      (CX), Z8
+	VMOVUPS      64(CX), Z9
+	VBROADCASTSS (BX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS (BX)(DX*1), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS (BX)(DX*2), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS (SI), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	ADDQ         $+4, BX
+	ADDQ         $+4, SI
+	ADDQ         $+128, CX
+	SUBQ         $+1, AX
+	CMPQ         AX, $+1
+	JAE          loop86
+
+done87:
+	MOVQ    d+56(FP), AX
+	MOVQ    dStride+64(FP), CX
+	ADDQ    CX, CX
+	ADDQ    CX, CX
+	TESTQ   AX, AX
+	JNZ     finish88
+	MOVQ    acc+40(FP), AX
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, 256(AX)
+	VMOVUPS Z5, 320(AX)
+	VMOVUPS Z6, 384(AX)
+	VMOVUPS Z7, 448(AX)
+	JMP     next90
+
+finish88:
+	MOVQ         c+72(FP), DX
+	MOVQ         cStride+80(FP), BX
+	ADDQ         BX, BX
+	ADDQ         BX, BX
+	VBROADCASTSS alpha+88(FP), Z8
+	VXORPS       Z9, Z9, Z9
+	VADDPS       Z9, Z0, Z0
+	VMULPS       Z8, Z0, Z0
+	VADDPS       Z9, Z1, Z1
+	VMULPS       Z8, Z1, Z1
+	VADDPS       Z9, Z2, Z2
+	VMULPS       Z8, Z2, Z2
+	VADDPS       Z9, Z3, Z3
+	VMULPS       Z8, Z3, Z3
+	VADDPS       Z9, Z4, Z4
+	VMULPS       Z8, Z4, Z4
+	VADDPS       Z9, Z5, Z5
+	VMULPS       Z8, Z5, Z5
+	VADDPS       Z9, Z6, Z6
+	VMULPS       Z8, Z6, Z6
+	VADDPS       Z9, Z7, Z7
+	VMULPS       Z8, Z7, Z7
+	TESTQ        DX, DX
+	JZ           alone89
+	VBROADCASTSS beta+92(FP), Z8
+	IMUL3Q       $+0, BX, SI
+	ADDQ         DX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z0, Z0
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z1, Z1
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z2, Z2
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z3, Z3
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z4, Z4
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z5, Z5
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z6, Z6
+	VMULPS       64(SI), Z8, Z8
+	VADDPS       Z8, Z7, Z7
+	ADDQ         BX, SI
+
+alone89:
+	IMUL3Q  $+0, CX, DX
+	ADDQ    AX, DX
+	VMOVUPS Z0, (DX)
+	VMOVUPS Z1, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z2, (DX)
+	VMOVUPS Z3, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z4, (DX)
+	VMOVUPS Z5, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z6, (DX)
+	VMOVUPS Z7, 64(DX)
+	ADDQ    CX, DX
+
+next90:
+	JMP done
+
+many:
+	MOVB    resume+48(FP), AL
+	TESTB   AL, AL
+	JZ      fresh91
 	MOVQ    acc+40(FP), AX
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
@@ -3170,9 +4113,9 @@ TEXT ·GemmRowsAVX512(SB), NOSPLIT, $120-120
 	VMOVUPS 1344(AX), Z21
 	VMOVUPS 1408(AX), Z22
 	VMOVUPS 1472(AX), Z23
-	JMP     begin62
+	JMP     begin92
 
-fresh61:
+fresh91:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -3198,7 +4141,7 @@ fresh61:
 	VXORPS Z22, Z22, Z22
 	VXORPS Z23, Z23, Z23
 
-begin62:
+begin92:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -3299,14 +4242,14 @@ begin62:
 	MOVQ    b+32(FP), CX
 	LEAQ    (SP), R9
 
-stage63:
+stage93:
 	MOVQ  (R9), R10
 	MOVQ  8(R9), R11
 	MOVQ  16(R9), R12
 	TESTQ R12, R12
-	JZ    done65
+	JZ    done95
 
-loop64:
+loop94:
 	PREFETCHT0   (R10)
 	PREFETCHT0   64(R10)
 	ADDQ         R11, R10
@@ -3468,1647 +4411,19 @@ loop64:
 	ADDQ         $+16, R8
 	ADDQ         $+512, CX
 	DECQ         R12
-	JNZ          loop64
-
-done65:
-	ADDQ $+24, R9
-	LEAQ 120(SP), R10
-	CMPQ R9, R10
-	JNE  stage63
-	CMPQ AX, $+1
-	JB   done67
-
-loop66:
-	VMOVUPS      (CX), Z24
-	VMOVUPS      64(CX), Z25
-	VBROADCASTSS (BX), Z26
-	VFMADD231PS  Z24, Z26, Z0
-	VFMADD231PS  Z25, Z26, Z1
-	VBROADCASTSS (BX)(DX*1), Z26
-	VFMADD231PS  Z24, Z26, Z2
-	VFMADD231PS  Z25, Z26, Z3
-	VBROADCASTSS (BX)(DX*2), Z26
-	VFMADD231PS  Z24, Z26, Z4
-	VFMADD231PS  Z25, Z26, Z5
-	VBROADCASTSS (SI), Z26
-	VFMADD231PS  Z24, Z26, Z6
-	VFMADD231PS  Z25, Z26, Z7
-	VBROADCASTSS (SI)(DX*1), Z26
-	VFMADD231PS  Z24, Z26, Z8
-	VFMADD231PS  Z25, Z26, Z9
-	VBROADCASTSS (SI)(DX*2), Z26
-	VFMADD231PS  Z24, Z26, Z10
-	VFMADD231PS  Z25, Z26, Z11
-	VBROADCASTSS (DI), Z26
-	VFMADD231PS  Z24, Z26, Z12
-	VFMADD231PS  Z25, Z26, Z13
-	VBROADCASTSS (DI)(DX*1), Z26
-	VFMADD231PS  Z24, Z26, Z14
-	VFMADD231PS  Z25, Z26, Z15
-	VBROADCASTSS (DI)(DX*2), Z26
-	VFMADD231PS  Z24, Z26, Z16
-	VFMADD231PS  Z25, Z26, Z17
-	VBROADCASTSS (R8), Z26
-	VFMADD231PS  Z24, Z26, Z18
-	VFMADD231PS  Z25, Z26, Z19
-	VBROADCASTSS (R8)(DX*1), Z26
-	VFMADD231PS  Z24, Z26, Z20
-	VFMADD231PS  Z25, Z26, Z21
-	VBROADCASTSS (R8)(DX*2), Z26
-	VFMADD231PS  Z24, Z26, Z22
-	VFMADD231PS  Z25, Z26, Z23
-	ADDQ         $+4, BX
-	ADDQ         $+4, SI
-	ADDQ         $+4, DI
-	ADDQ         $+4, R8
-	ADDQ         $+128, CX
-	SUBQ         $+1, AX
-	CMPQ         AX, $+1
-	JAE          loop66
-
-done67:
-	MOVQ    d+56(FP), AX
-	MOVQ    dStride+64(FP), CX
-	ADDQ    CX, CX
-	ADDQ    CX, CX
-	TESTQ   AX, AX
-	JNZ     finish68
-	MOVQ    acc+40(FP), AX
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, 128(AX)
-	VMOVUPS Z3, 192(AX)
-	VMOVUPS Z4, 256(AX)
-	VMOVUPS Z5, 320(AX)
-	VMOVUPS Z6, 384(AX)
-	VMOVUPS Z7, 448(AX)
-	VMOVUPS Z8, 512(AX)
-	VMOVUPS Z9, 576(AX)
-	VMOVUPS Z10, 640(AX)
-	VMOVUPS Z11, 704(AX)
-	VMOVUPS Z12, 768(AX)
-	VMOVUPS Z13, 832(AX)
-	VMOVUPS Z14, 896(AX)
-	VMOVUPS Z15, 960(AX)
-	VMOVUPS Z16, 1024(AX)
-	VMOVUPS Z17, 1088(AX)
-	VMOVUPS Z18, 1152(AX)
-	VMOVUPS Z19, 1216(AX)
-	VMOVUPS Z20, 1280(AX)
-	VMOVUPS Z21, 1344(AX)
-	VMOVUPS Z22, 1408(AX)
-	VMOVUPS Z23, 1472(AX)
-	JMP     next70
-
-finish68:
-	MOVQ         c+72(FP), DX
-	MOVQ         cStride+80(FP), BX
-	ADDQ         BX, BX
-	ADDQ         BX, BX
-	VBROADCASTSS alpha+88(FP), Z24
-	VXORPS       Z25, Z25, Z25
-	VADDPS       Z25, Z0, Z0
-	VMULPS       Z24, Z0, Z0
-	VADDPS       Z25, Z1, Z1
-	VMULPS       Z24, Z1, Z1
-	VADDPS       Z25, Z2, Z2
-	VMULPS       Z24, Z2, Z2
-	VADDPS       Z25, Z3, Z3
-	VMULPS       Z24, Z3, Z3
-	VADDPS       Z25, Z4, Z4
-	VMULPS       Z24, Z4, Z4
-	VADDPS       Z25, Z5, Z5
-	VMULPS       Z24, Z5, Z5
-	VADDPS       Z25, Z6, Z6
-	VMULPS       Z24, Z6, Z6
-	VADDPS       Z25, Z7, Z7
-	VMULPS       Z24, Z7, Z7
-	VADDPS       Z25, Z8, Z8
-	VMULPS       Z24, Z8, Z8
-	VADDPS       Z25, Z9, Z9
-	VMULPS       Z24, Z9, Z9
-	VADDPS       Z25, Z10, Z10
-	VMULPS       Z24, Z10, Z10
-	VADDPS       Z25, Z11, Z11
-	VMULPS       Z24, Z11, Z11
-	VADDPS       Z25, Z12, Z12
-	VMULPS       Z24, Z12, Z12
-	VADDPS       Z25, Z13, Z13
-	VMULPS       Z24, Z13, Z13
-	VADDPS       Z25, Z14, Z14
-	VMULPS       Z24, Z14, Z14
-	VADDPS       Z25, Z15, Z15
-	VMULPS       Z24, Z15, Z15
-	VADDPS       Z25, Z16, Z16
-	VMULPS       Z24, Z16, Z16
-	VADDPS       Z25, Z17, Z17
-	VMULPS       Z24, Z17, Z17
-	VADDPS       Z25, Z18, Z18
-	VMULPS       Z24, Z18, Z18
-	VADDPS       Z25, Z19, Z19
-	VMULPS       Z24, Z19, Z19
-	VADDPS       Z25, Z20, Z20
-	VMULPS       Z24, Z20, Z20
-	VADDPS       Z25, Z21, Z21
-	VMULPS       Z24, Z21, Z21
-	VADDPS       Z25, Z22, Z22
-	VMULPS       Z24, Z22, Z22
-	VADDPS       Z25, Z23, Z23
-	VMULPS       Z24, Z23, Z23
-	TESTQ        DX, DX
-	JZ           alone69
-	VBROADCASTSS beta+92(FP), Z24
-	IMUL3Q       $+0, BX, SI
-	ADDQ         DX, SI
-	VMULPS       (SI), Z24, Z25
-	VADDPS       Z25, Z0, Z0
-	VMULPS       64(SI), Z24, Z25
-	VADDPS       Z25, Z1, Z1
-	ADDQ         BX, SI
-	VMULPS       (SI), Z24, Z25
-	VADDPS       Z25, Z2, Z2
-	VMULPS       64(SI), Z24, Z25
-	VADDPS       Z25, Z3, Z3
-	ADDQ         BX, SI
-	VMULPS       (SI), Z24, Z25
-	VADDPS       Z25, Z4, Z4
-	VMULPS       64(SI), Z24, Z25
-	VADDPS       Z25, Z5, Z5
-	ADDQ         BX, SI
-	VMULPS       (SI), Z24, Z25
-	VADDPS       Z25, Z6, Z6
-	VMULPS       64(SI), Z24, Z25
-	VADDPS       Z25, Z7, Z7
-	ADDQ         BX, SI
-	VMULPS       (SI), Z24, Z25
-	VADDPS       Z25, Z8, Z8
-	VMULPS       64(SI), Z24, Z25
-	VADDPS       Z25, Z9, Z9
-	ADDQ         BX, SI
-	VMULPS       (SI), Z24, Z25
-	VADDPS       Z25, Z10, Z10
-	VMULPS       64(SI), Z24, Z25
-	VADDPS       Z25, Z11, Z11
-	ADDQ         BX, SI
-	VMULPS       (SI), Z24, Z25
-	VADDPS       Z25, Z12, Z12
-	VMULPS       64(SI), Z24, Z25
-	VADDPS       Z25, Z13, Z13
-	ADDQ         BX, SI
-	VMULPS       (SI), Z24, Z25
-	VADDPS       Z25, Z14, Z14
-	VMULPS       64(SI), Z24, Z25
-	VADDPS       Z25, Z15, Z15
-	ADDQ         BX, SI
-	VMULPS       (SI), Z24, Z25
-	VADDPS       Z25, Z16, Z16
-	VMULPS       64(SI), Z24, Z25
-	VADDPS       Z25, Z17, Z17
-	ADDQ         BX, SI
-	VMULPS       (SI), Z24, Z25
-	VADDPS       Z25, Z18, Z18
-	VMULPS       64(SI), Z24, Z25
-	VADDPS       Z25, Z19, Z19
-	ADDQ         BX, SI
-	VMULPS       (SI), Z24, Z25
-	VADDPS       Z25, Z20, Z20
-	VMULPS       64(SI), Z24, Z25
-	VADDPS       Z25, Z21, Z21
-	ADDQ         BX, SI
-	VMULPS       (SI), Z24, Z25
-	VADDPS       Z25, Z22, Z22
-	VMULPS       64(SI), Z24, Z24
-	VADDPS       Z24, Z23, Z23
-	ADDQ         BX, SI
-
-alone69:
-	IMUL3Q  $+0, CX, DX
-	ADDQ    AX, DX
-	VMOVUPS Z0, (DX)
-	VMOVUPS Z1, 64(DX)
-	ADDQ    CX, DX
-	VMOVUPS Z2, (DX)
-	VMOVUPS Z3, 64(DX)
-	ADDQ    CX, DX
-	VMOVUPS Z4, (DX)
-	VMOVUPS Z5, 64(DX)
-	ADDQ    CX, DX
-	VMOVUPS Z6, (DX)
-	VMOVUPS Z7, 64(DX)
-	ADDQ    CX, DX
-	VMOVUPS Z8, (DX)
-	VMOVUPS Z9, 64(DX)
-	ADDQ    CX, DX
-	VMOVUPS Z10, (DX)
-	VMOVUPS Z11, 64(DX)
-	ADDQ    CX, DX
-	VMOVUPS Z12, (DX)
-	VMOVUPS Z13, 64(DX)
-	ADDQ    CX, DX
-	VMOVUPS Z14, (DX)
-	VMOVUPS Z15, 64(DX)
-	ADDQ    CX, DX
-	VMOVUPS Z16, (DX)
-	VMOVUPS Z17, 64(DX)
-	ADDQ    CX, DX
-	VMOVUPS Z18, (DX)
-	VMOVUPS Z19, 64(DX)
-	ADDQ    CX, DX
-	VMOVUPS Z20, (DX)
-	VMOVUPS Z21, 64(DX)
-	ADDQ    CX, DX
-	VMOVUPS Z22, (DX)
-	VMOVUPS Z23, 64(DX)
-	ADDQ    CX, DX
-
-next70:
-	MOVQ    rows+0(FP), AX
-	CMPQ    AX, $+12
-	JLE     done
-	MOVB    resume+48(FP), AL
-	TESTB   AL, AL
-	JZ      fresh71
-	MOVQ    acc+40(FP), AX
-	VMOVUPS 1536(AX), Z0
-	VMOVUPS 1600(AX), Z1
-	VMOVUPS 1664(AX), Z2
-	VMOVUPS 1728(AX), Z3
-	VMOVUPS 1792(AX), Z4
-	VMOVUPS 1856(AX), Z5
-	VMOVUPS 1920(AX), Z6
-	VMOVUPS 1984(AX), Z7
-	VMOVUPS 2048(AX), Z8
-	VMOVUPS 2112(AX), Z9
-	VMOVUPS 2176(AX), Z10
-	VMOVUPS 2240(AX), Z11
-	VMOVUPS 2304(AX), Z12
-	VMOVUPS 2368(AX), Z13
-	VMOVUPS 2432(AX), Z14
-	VMOVUPS 2496(AX), Z15
-	VMOVUPS 2560(AX), Z16
-	VMOVUPS 2624(AX), Z17
-	VMOVUPS 2688(AX), Z18
-	VMOVUPS 2752(AX), Z19
-	JMP     begin72
-
-fresh71:
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	VXORPS Z9, Z9, Z9
-	VXORPS Z10, Z10, Z10
-	VXORPS Z11, Z11, Z11
-	VXORPS Z12, Z12, Z12
-	VXORPS Z13, Z13, Z13
-	VXORPS Z14, Z14, Z14
-	VXORPS Z15, Z15, Z15
-	VXORPS Z16, Z16, Z16
-	VXORPS Z17, Z17, Z17
-	VXORPS Z18, Z18, Z18
-	VXORPS Z19, Z19, Z19
-
-begin72:
-	MOVQ    k+8(FP), AX
-	SHRQ    $0x02, AX
-	XORQ    CX, CX
-	MOVQ    d+56(FP), DX
-	MOVQ    d+56(FP), BX
-	MOVQ    dStride+64(FP), SI
-	ADDQ    SI, SI
-	ADDQ    SI, SI
-	IMUL3Q  $+12, SI, DI
-	ADDQ    BX, DI
-	MOVQ    $+10, R8
-	TESTQ   BX, BX
-	CMOVQEQ CX, R8
-	TESTQ   DX, DX
-	CMOVQEQ CX, R8
-	CMPQ    R8, AX
-	CMOVQGT AX, R8
-	SUBQ    R8, AX
-	MOVQ    DI, (SP)
-	MOVQ    SI, 8(SP)
-	MOVQ    R8, 16(SP)
-	MOVQ    c+72(FP), BX
-	MOVQ    cStride+80(FP), SI
-	ADDQ    SI, SI
-	ADDQ    SI, SI
-	IMUL3Q  $+12, SI, DI
-	ADDQ    BX, DI
-	MOVQ    $+10, R8
-	TESTQ   BX, BX
-	CMOVQEQ CX, R8
-	TESTQ   DX, DX
-	CMOVQEQ CX, R8
-	CMPQ    R8, AX
-	CMOVQGT AX, R8
-	SUBQ    R8, AX
-	MOVQ    DI, 24(SP)
-	MOVQ    SI, 32(SP)
-	MOVQ    R8, 40(SP)
-	MOVQ    near+96(FP), BX
-	MOVQ    dStride+64(FP), SI
-	ADDQ    SI, SI
-	ADDQ    SI, SI
-	IMUL3Q  $+12, SI, DI
-	ADDQ    BX, DI
-	MOVQ    $+10, R8
-	TESTQ   BX, BX
-	CMOVQEQ CX, R8
-	TESTQ   DX, DX
-	CMOVQEQ CX, R8
-	CMPQ    R8, AX
-	CMOVQGT AX, R8
-	SUBQ    R8, AX
-	MOVQ    DI, 48(SP)
-	MOVQ    SI, 56(SP)
-	MOVQ    R8, 64(SP)
-	MOVQ    acc+40(FP), DX
-	ADDQ    $+2816, DX
-	MOVQ    $+128, BX
-	MOVB    resume+48(FP), SI
-	MOVBQZX SI, SI
-	MOVQ    $+10, DI
-	TESTQ   SI, SI
-	CMOVQEQ CX, DI
-	CMPQ    DI, AX
-	CMOVQGT AX, DI
-	SUBQ    DI, AX
-	MOVQ    DX, 72(SP)
-	MOVQ    BX, 80(SP)
-	MOVQ    DI, 88(SP)
-	MOVQ    b+32(FP), DX
-	MOVQ    $+2147483647, BX
-	CMPQ    BX, AX
-	CMOVQGT AX, BX
-	SUBQ    BX, AX
-	MOVQ    DX, 96(SP)
-	MOVQ    CX, 104(SP)
-	MOVQ    BX, 112(SP)
-	MOVQ    k+8(FP), AX
-	ANDQ    $+3, AX
-	MOVQ    a+16(FP), CX
-	MOVQ    aStride+24(FP), DX
-	ADDQ    DX, DX
-	ADDQ    DX, DX
-	IMUL3Q  $+12, DX, BX
-	ADDQ    CX, BX
-	IMUL3Q  $+15, DX, SI
-	ADDQ    CX, SI
-	IMUL3Q  $+18, DX, DI
-	ADDQ    CX, DI
-	IMUL3Q  $+21, DX, R8
-	ADDQ    CX, R8
-	MOVQ    b+32(FP), CX
-	LEAQ    (SP), R9
-
-stage73:
-	MOVQ  (R9), R10
-	MOVQ  8(R9), R11
-	MOVQ  16(R9), R12
-	TESTQ R12, R12
-	JZ    done75
-
-loop74:
-	PREFETCHT0   (R10)
-	PREFETCHT0   64(R10)
-	ADDQ         R11, R10
-	VMOVUPS      (CX), Z20
-	VMOVUPS      64(CX), Z21
-	VBROADCASTSS (BX), Z22
-	VFMADD231PS  Z20, Z22, Z0
-	VFMADD231PS  Z21, Z22, Z1
-	VBROADCASTSS (BX)(DX*1), Z22
-	VFMADD231PS  Z20, Z22, Z2
-	VFMADD231PS  Z21, Z22, Z3
-	VBROADCASTSS (BX)(DX*2), Z22
-	VFMADD231PS  Z20, Z22, Z4
-	VFMADD231PS  Z21, Z22, Z5
-	VBROADCASTSS (SI), Z22
-	VFMADD231PS  Z20, Z22, Z6
-	VFMADD231PS  Z21, Z22, Z7
-	VBROADCASTSS (SI)(DX*1), Z22
-	VFMADD231PS  Z20, Z22, Z8
-	VFMADD231PS  Z21, Z22, Z9
-	VBROADCASTSS (SI)(DX*2), Z22
-	VFMADD231PS  Z20, Z22, Z10
-	VFMADD231PS  Z21, Z22, Z11
-	VBROADCASTSS (DI), Z22
-	VFMADD231PS  Z20, Z22, Z12
-	VFMADD231PS  Z21, Z22, Z13
-	VBROADCASTSS (DI)(DX*1), Z22
-	VFMADD231PS  Z20, Z22, Z14
-	VFMADD231PS  Z21, Z22, Z15
-	VBROADCASTSS (DI)(DX*2), Z22
-	VFMADD231PS  Z20, Z22, Z16
-	VFMADD231PS  Z21, Z22, Z17
-	VBROADCASTSS (R8), Z22
-	VFMADD231PS  Z20, Z22, Z18
-	VFMADD231PS  Z21, Z22, Z19
-	VMOVUPS      128(CX), Z20
-	VMOVUPS      192(CX), Z21
-	VBROADCASTSS 4(BX), Z22
-	VFMADD231PS  Z20, Z22, Z0
-	VFMADD231PS  Z21, Z22, Z1
-	VBROADCASTSS 4(BX)(DX*1), Z22
-	VFMADD231PS  Z20, Z22, Z2
-	VFMADD231PS  Z21, Z22, Z3
-	VBROADCASTSS 4(BX)(DX*2), Z22
-	VFMADD231PS  Z20, Z22, Z4
-	VFMADD231PS  Z21, Z22, Z5
-	VBROADCASTSS 4(SI), Z22
-	VFMADD231PS  Z20, Z22, Z6
-	VFMADD231PS  Z21, Z22, Z7
-	VBROADCASTSS 4(SI)(DX*1), Z22
-	VFMADD231PS  Z20, Z22, Z8
-	VFMADD231PS  Z21, Z22, Z9
-	VBROADCASTSS 4(SI)(DX*2), Z22
-	VFMADD231PS  Z20, Z22, Z10
-	VFMADD231PS  Z21, Z22, Z11
-	VBROADCASTSS 4(DI), Z22
-	VFMADD231PS  Z20, Z22, Z12
-	VFMADD231PS  Z21, Z22, Z13
-	VBROADCASTSS 4(DI)(DX*1), Z22
-	VFMADD231PS  Z20, Z22, Z14
-	VFMADD231PS  Z21, Z22, Z15
-	VBROADCASTSS 4(DI)(DX*2), Z22
-	VFMADD231PS  Z20, Z22, Z16
-	VFMADD231PS  Z21, Z22, Z17
-	VBROADCASTSS 4(R8), Z22
-	VFMADD231PS  Z20, Z22, Z18
-	VFMADD231PS  Z21, Z22, Z19
-	VMOVUPS      256(CX), Z20
-	VMOVUPS      320(CX), Z21
-	VBROADCASTSS 8(BX), Z22
-	VFMADD231PS  Z20, Z22, Z0
-	VFMADD231PS  Z21, Z22, Z1
-	VBROADCASTSS 8(BX)(DX*1), Z22
-	VFMADD231PS  Z20, Z22, Z2
-	VFMADD231PS  Z21, Z22, Z3
-	VBROADCASTSS 8(BX)(DX*2), Z22
-	VFMADD231PS  Z20, Z22, Z4
-	VFMADD231PS  Z21, Z22, Z5
-	VBROADCASTSS 8(SI), Z22
-	VFMADD231PS  Z20, Z22, Z6
-	VFMADD231PS  Z21, Z22, Z7
-	VBROADCASTSS 8(SI)(DX*1), Z22
-	VFMADD231PS  Z20, Z22, Z8
-	VFMADD231PS  Z21, Z22, Z9
-	VBROADCASTSS 8(SI)(DX*2), Z22
-	VFMADD231PS  Z20, Z22, Z10
-	VFMADD231PS  Z21, Z22, Z11
-	VBROADCASTSS 8(DI), Z22
-	VFMADD231PS  Z20, Z22, Z12
-	VFMADD231PS  Z21, Z22, Z13
-	VBROADCASTSS 8(DI)(DX*1), Z22
-	VFMADD231PS  Z20, Z22, Z14
-	VFMADD231PS  Z21, Z22, Z15
-	VBROADCASTSS 8(DI)(DX*2), Z22
-	VFMADD231PS  Z20, Z22, Z16
-	VFMADD231PS  Z21, Z22, Z17
-	VBROADCASTSS 8(R8), Z22
-	VFMADD231PS  Z20, Z22, Z18
-	VFMADD231PS  Z21, Z22, Z19
-	VMOVUPS      384(CX), Z20
-	VMOVUPS      448(CX), Z21
-	VBROADCASTSS 12(BX), Z22
-	VFMADD231PS  Z20, Z22, Z0
-	VFMADD231PS  Z21, Z22, Z1
-	VBROADCASTSS 12(BX)(DX*1), Z22
-	VFMADD231PS  Z20, Z22, Z2
-	VFMADD231PS  Z21, Z22, Z3
-	VBROADCASTSS 12(BX)(DX*2), Z22
-	VFMADD231PS  Z20, Z22, Z4
-	VFMADD231PS  Z21, Z22, Z5
-	VBROADCASTSS 12(SI), Z22
-	VFMADD231PS  Z20, Z22, Z6
-	VFMADD231PS  Z21, Z22, Z7
-	VBROADCASTSS 12(SI)(DX*1), Z22
-	VFMADD231PS  Z20, Z22, Z8
-	VFMADD231PS  Z21, Z22, Z9
-	VBROADCASTSS 12(SI)(DX*2), Z22
-	VFMADD231PS  Z20, Z22, Z10
-	VFMADD231PS  Z21, Z22, Z11
-	VBROADCASTSS 12(DI), Z22
-	VFMADD231PS  Z20, Z22, Z12
-	VFMADD231PS  Z21, Z22, Z13
-	VBROADCASTSS 12(DI)(DX*1), Z22
-	VFMADD231PS  Z20, Z22, Z14
-	VFMADD231PS  Z21, Z22, Z15
-	VBROADCASTSS 12(DI)(DX*2), Z22
-	VFMADD231PS  Z20, Z22, Z16
-	VFMADD231PS  Z21, Z22, Z17
-	VBROADCASTSS 12(R8), Z22
-	VFMADD231PS  Z20, Z22, Z18
-	VFMADD231PS  Z21, Z22, Z19
-	ADDQ         $+16, BX
-	ADDQ         $+16, SI
-	ADDQ         $+16, DI
-	ADDQ         $+16, R8
-	ADDQ         $+512, CX
-	DECQ         R12
-	JNZ          loop74
-
-done75:
-	ADDQ $+24, R9
-	LEAQ 120(SP), R10
-	CMPQ R9, R10
-	JNE  stage73
-	CMPQ AX, $+1
-	JB   done77
-
-loop76:
-	VMOVUPS      (CX), Z20
-	VMOVUPS      64(CX), Z21
-	VBROADCASTSS (BX), Z22
-	VFMADD231PS  Z20, Z22, Z0
-	VFMADD231PS  Z21, Z22, Z1
-	VBROADCASTSS (BX)(DX*1), Z22
-	VFMADD231PS  Z20, Z22, Z2
-	VFMADD231PS  Z21, Z22, Z3
-	VBROADCASTSS (BX)(DX*2), Z22
-	VFMADD231PS  Z20, Z22, Z4
-	VFMADD231PS  Z21, Z22, Z5
-	VBROADCASTSS (SI), Z22
-	VFMADD231PS  Z20, Z22, Z6
-	VFMADD231PS  Z21, Z22, Z7
-	VBROADCASTSS (SI)(DX*1), Z22
-	VFMADD231PS  Z20, Z22, Z8
-	VFMADD231PS  Z21, Z22, Z9
-	VBROADCASTSS (SI)(DX*2), Z22
-	VFMADD231PS  Z20, Z22, Z10
-	VFMADD231PS  Z21, Z22, Z11
-	VBROADCASTSS (DI), Z22
-	VFMADD231PS  Z20, Z22, Z12
-	VFMADD231PS  Z21, Z22, Z13
-	VBROADCASTSS (DI)(DX*1), Z22
-	VFMADD231PS  Z20, Z22, Z14
-	VFMADD231PS  Z21, Z22, Z15
-	VBROADCASTSS (DI)(DX*2), Z22
-	VFMADD231PS  Z20, Z22, Z16
-	VFMADD231PS  Z21, Z22, Z17
-	VBROADCASTSS (R8), Z22
-	VFMADD231PS  Z20, Z22, Z18
-	VFMADD231PS  Z21, Z22, Z19
-	ADDQ         $+4, BX
-	ADDQ         $+4, SI
-	ADDQ         $+4, DI
-	ADDQ         $+4, R8
-	ADDQ         $+128, CX
-	SUBQ         $+1, AX
-	CMPQ         AX, $+1
-	JAE          loop76
-
-done77:
-	MOVQ    d+56(FP), AX
-	MOVQ    dStride+64(FP), CX
-	ADDQ    CX, CX
-	ADDQ    CX, CX
-	TESTQ   AX, AX
-	JNZ     finish78
-	MOVQ    acc+40(FP), AX
-	VMOVUPS Z0, 1536(AX)
-	VMOVUPS Z1, 1600(AX)
-	VMOVUPS Z2, 1664(AX)
-	VMOVUPS Z3, 1728(AX)
-	VMOVUPS Z4, 1792(AX)
-	VMOVUPS Z5, 1856(AX)
-	VMOVUPS Z6, 1920(AX)
-	VMOVUPS Z7, 1984(AX)
-	VMOVUPS Z8, 2048(AX)
-	VMOVUPS Z9, 2112(AX)
-	VMOVUPS Z10, 2176(AX)
-	VMOVUPS Z11, 2240(AX)
-	VMOVUPS Z12, 2304(AX)
-	VMOVUPS Z13, 2368(AX)
-	VMOVUPS Z14, 2432(AX)
-	VMOVUPS Z15, 2496(AX)
-	VMOVUPS Z16, 2560(AX)
-	VMOVUPS Z17, 2624(AX)
-	VMOVUPS Z18, 2688(AX)
-	VMOVUPS Z19, 2752(AX)
-	JMP     next80
-
-finish78:
-	MOVQ         c+72(FP), DX
-	MOVQ         cStride+80(FP), BX
-	ADDQ         BX, BX
-	ADDQ         BX, BX
-	VBROADCASTSS alpha+88(FP), Z20
-	VXORPS       Z21, Z21, Z21
-	VADDPS       Z21, Z0, Z0
-	VMULPS       Z20, Z0, Z0
-	VADDPS       Z21, Z1, Z1
-	VMULPS       Z20, Z1, Z1
-	VADDPS       Z21, Z2, Z2
-	VMULPS       Z20, Z2, Z2
-	VADDPS       Z21, Z3, Z3
-	VMULPS       Z20, Z3, Z3
-	VADDPS       Z21, Z4, Z4
-	VMULPS       Z20, Z4, Z4
-	VADDPS       Z21, Z5, Z5
-	VMULPS       Z20, Z5, Z5
-	VADDPS       Z21, Z6, Z6
-	VMULPS       Z20, Z6, Z6
-	VADDPS       Z21, Z7, Z7
-	VMULPS       Z20, Z7, Z7
-	VADDPS       Z21, Z8, Z8
-	VMULPS       Z20, Z8, Z8
-	VADDPS       Z21, Z9, Z9
-	VMULPS       Z20, Z9, Z9
-	VADDPS       Z21, Z10, Z10
-	VMULPS       Z20, Z10, Z10
-	VADDPS       Z21, Z11, Z11
-	VMULPS       Z20, Z11, Z11
-	VADDPS       Z21, Z12, Z12
-	VMULPS       Z20, Z12, Z12
-	VADDPS       Z21, Z13, Z13
-	VMULPS       Z20, Z13, Z13
-	VADDPS       Z21, Z14, Z14
-	VMULPS       Z20, Z14, Z14
-	VADDPS       Z21, Z15, Z15
-	VMULPS       Z20, Z15, Z15
-	VADDPS       Z21, Z16, Z16
-	VMULPS       Z20, Z16, Z16
-	VADDPS       Z21, Z17, Z17
-	VMULPS       Z20, Z17, Z17
-	VADDPS       Z21, Z18, Z18
-	VMULPS       Z20, Z18, Z18
-	VADDPS       Z21, Z19, Z19
-	VMULPS       Z20, Z19, Z19
-	TESTQ        DX, DX
-	JZ           alone79
-	VBROADCASTSS beta+92(FP), Z20
-	IMUL3Q       $+12, BX, SI
-	ADDQ         DX, SI
-	VMULPS       (SI), Z20, Z21
-	VADDPS       Z21, Z0, Z0
-	VMULPS       64(SI), Z20, Z21
-	VADDPS       Z21, Z1, Z1
-	ADDQ         BX, SI
-	VMULPS       (SI), Z20, Z21
-	VADDPS       Z21, Z2, Z2
-	VMULPS       64(SI), Z20, Z21
-	VADDPS       Z21, Z3, Z3
-	ADDQ         BX, SI
-	VMULPS       (SI), Z20, Z21
-	VADDPS       Z21, Z4, Z4
-	VMULPS       64(SI), Z20, Z21
-	VADDPS       Z21, Z5, Z5
-	ADDQ         BX, SI
-	VMULPS       (SI), Z20, Z21
-	VADDPS       Z21, Z6, Z6
-	VMULPS       64(SI), Z20, Z21
-	VADDPS       Z21, Z7, Z7
-	ADDQ         BX, SI
-	VMULPS       (SI), Z20, Z21
-	VADDPS       Z21, Z8, Z8
-	VMULPS       64(SI), Z20, Z21
-	VADDPS       Z21, Z9, Z9
-	ADDQ         BX, SI
-	VMULPS       (SI), Z20, Z21
-	VADDPS       Z21, Z10, Z10
-	VMULPS       64(SI), Z20, Z21
-	VADDPS       Z21, Z11, Z11
-	ADDQ         BX, SI
-	VMULPS       (SI), Z20, Z21
-	VADDPS       Z21, Z12, Z12
-	VMULPS       64(SI), Z20, Z21
-	VADDPS       Z21, Z13, Z13
-	ADDQ         BX, SI
-	VMULPS       (SI), Z20, Z21
-	VADDPS       Z21, Z14, Z14
-	VMULPS       64(SI), Z20, Z21
-	VADDPS       Z21, Z15, Z15
-	ADDQ         BX, SI
-	VMULPS       (SI), Z20, Z21
-	VADDPS       Z21, Z16, Z16
-	VMULPS       64(SI), Z20, Z21
-	VADDPS       Z21, Z17, Z17
-	ADDQ         BX, SI
-	VMULPS       (SI), Z20, Z21
-	VADDPS       Z21, Z18, Z18
-	VMULPS       64(SI), Z20, Z20
-	VADDPS       Z20, Z19, Z19
-	ADDQ         BX, SI
-
-alone79:
-	IMUL3Q  $+12, CX, DX
-	ADDQ    AX, DX
-	VMOVUPS Z0, (DX)
-	VMOVUPS Z1, 64(DX)
-	ADDQ    CX, DX
-	VMOVUPS Z2, (DX)
-	VMOVUPS Z3, 64(DX)
-	ADDQ    CX, DX
-	VMOVUPS Z4, (DX)
-	VMOVUPS Z5, 64(DX)
-	ADDQ    CX, DX
-	VMOVUPS Z6, (DX)
-	VMOVUPS Z7, 64(DX)
-	ADDQ    CX, DX
-	VMOVUPS Z8, (DX)
-	VMOVUPS Z9, 64(DX)
-	ADDQ    CX, DX
-	VMOVUPS Z10, (DX)
-	VMOVUPS Z11, 64(DX)
-	ADDQ    CX, DX
-	VMOVUPS Z12, (DX)
-	VMOVUPS Z13, 64(DX)
-	ADDQ    CX, DX
-	VMOVUPS Z14, (DX)
-	VMOVUPS Z15, 64(DX)
-	ADDQ    CX, DX
-	VMOVUPS Z16, (DX)
-	VMOVUPS Z17, 64(DX)
-	ADDQ    CX, DX
-	VMOVUPS Z18, (DX)
-	VMOVUPS Z19, 64(DX)
-	ADDQ    CX, DX
-
-next80:
-	MOVQ    rows+0(FP), AX
-	CMPQ    AX, $+22
-	JLE     done
-	MOVB    resume+48(FP), AL
-	TESTB   AL, AL
-	JZ      fresh81
-	MOVQ    acc+40(FP), AX
-	VMOVUPS 2816(AX), Z0
-	VMOVUPS 2880(AX), Z1
-	VMOVUPS 2944(AX), Z2
-	VMOVUPS 3008(AX), Z3
-	VMOVUPS 3072(AX), Z4
-	VMOVUPS 3136(AX), Z5
-	VMOVUPS 3200(AX), Z6
-	VMOVUPS 3264(AX), Z7
-	VMOVUPS 3328(AX), Z8
-	VMOVUPS 3392(AX), Z9
-	VMOVUPS 3456(AX), Z10
-	VMOVUPS 3520(AX), Z11
-	VMOVUPS 3584(AX), Z12
-	VMOVUPS 3648(AX), Z13
-	VMOVUPS 3712(AX), Z14
-	VMOVUPS 3776(AX), Z15
-	VMOVUPS 3840(AX), Z16
-	VMOVUPS 3904(AX), Z17
-	VMOVUPS 3968(AX), Z18
-	VMOVUPS 4032(AX), Z19
-	JMP     begin82
-
-fresh81:
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	VXORPS Z9, Z9, Z9
-	VXORPS Z10, Z10, Z10
-	VXORPS Z11, Z11, Z11
-	VXORPS Z12, Z12, Z12
-	VXORPS Z13, Z13, Z13
-	VXORPS Z14, Z14, Z14
-	VXORPS Z15, Z15, Z15
-	VXORPS Z16, Z16, Z16
-	VXORPS Z17, Z17, Z17
-	VXORPS Z18, Z18, Z18
-	VXORPS Z19, Z19, Z19
-
-begin82:
-	MOVQ    k+8(FP), AX
-	SHRQ    $0x02, AX
-	XORQ    CX, CX
-	MOVQ    d+56(FP), DX
-	MOVQ    d+56(FP), BX
-	MOVQ    dStride+64(FP), SI
-	ADDQ    SI, SI
-	ADDQ    SI, SI
-	IMUL3Q  $+22, SI, DI
-	ADDQ    BX, DI
-	MOVQ    $+10, R8
-	TESTQ   BX, BX
-	CMOVQEQ CX, R8
-	TESTQ   DX, DX
-	CMOVQEQ CX, R8
-	CMPQ    R8, AX
-	CMOVQGT AX, R8
-	SUBQ    R8, AX
-	MOVQ    DI, (SP)
-	MOVQ    SI, 8(SP)
-	MOVQ    R8, 16(SP)
-	MOVQ    c+72(FP), BX
-	MOVQ    cStride+80(FP), SI
-	ADDQ    SI, SI
-	ADDQ    SI, SI
-	IMUL3Q  $+22, SI, DI
-	ADDQ    BX, DI
-	MOVQ    $+10, R8
-	TESTQ   BX, BX
-	CMOVQEQ CX, R8
-	TESTQ   DX, DX
-	CMOVQEQ CX, R8
-	CMPQ    R8, AX
-	CMOVQGT AX, R8
-	SUBQ    R8, AX
-	MOVQ    DI, 24(SP)
-	MOVQ    SI, 32(SP)
-	MOVQ    R8, 40(SP)
-	MOVQ    near+96(FP), BX
-	MOVQ    dStride+64(FP), SI
-	ADDQ    SI, SI
-	ADDQ    SI, SI
-	IMUL3Q  $+22, SI, DI
-	ADDQ    BX, DI
-	MOVQ    $+10, R8
-	TESTQ   BX, BX
-	CMOVQEQ CX, R8
-	TESTQ   DX, DX
-	CMOVQEQ CX, R8
-	CMPQ    R8, AX
-	CMOVQGT AX, R8
-	SUBQ    R8, AX
-	MOVQ    DI, 48(SP)
-	MOVQ    SI, 56(SP)
-	MOVQ    R8, 64(SP)
-	MOVQ    acc+40(FP), DX
-	ADDQ    $+4096, DX
-	MOVQ    $+128, BX
-	MOVB    resume+48(FP), SI
-	MOVBQZX SI, SI
-	MOVQ    $+10, DI
-	TESTQ   SI, SI
-	CMOVQEQ CX, DI
-	CMPQ    DI, AX
-	CMOVQGT AX, DI
-	SUBQ    DI, AX
-	MOVQ    DX, 72(SP)
-	MOVQ    BX, 80(SP)
-	MOVQ    DI, 88(SP)
-	MOVQ    b+32(FP), DX
-	MOVQ    $+2147483647, BX
-	CMPQ    BX, AX
-	CMOVQGT AX, BX
-	SUBQ    BX, AX
-	MOVQ    DX, 96(SP)
-	MOVQ    CX, 104(SP)
-	MOVQ    BX, 112(SP)
-	MOVQ    k+8(FP), AX
-	ANDQ    $+3, AX
-	MOVQ    a+16(FP), CX
-	MOVQ    aStride+24(FP), DX
-	ADDQ    DX, DX
-	ADDQ    DX, DX
-	IMUL3Q  $+22, DX, BX
-	ADDQ    CX, BX
-	IMUL3Q  $+25, DX, SI
-	ADDQ    CX, SI
-	IMUL3Q  $+28, DX, DI
-	ADDQ    CX, DI
-	IMUL3Q  $+31, DX, R8
-	ADDQ    CX, R8
-	MOVQ    b+32(FP), CX
-	LEAQ    (SP), R9
-
-stage83:
-	MOVQ  (R9), R10
-	MOVQ  8(R9), R11
-	MOVQ  16(R9), R12
-	TESTQ R12, R12
-	JZ    done85
-
-loop84:
-	PREFETCHT0   (R10)
-	PREFETCHT0   64(R10)
-	ADDQ         R11, R10
-	VMOVUPS      (CX), Z20
-	VMOVUPS      64(CX), Z21
-	VBROADCASTSS (BX), Z22
-	VFMADD231PS  Z20, Z22, Z0
-	VFMADD231PS  Z21, Z22, Z1
-	VBROADCASTSS (BX)(DX*1), Z22
-	VFMADD231PS  Z20, Z22, Z2
-	VFMADD231PS  Z21, Z22, Z3
-	VBROADCASTSS (BX)(DX*2), Z22
-	VFMADD231PS  Z20, Z22, Z4
-	VFMADD231PS  Z21, Z22, Z5
-	VBROADCASTSS (SI), Z22
-	VFMADD231PS  Z20, Z22, Z6
-	VFMADD231PS  Z21, Z22, Z7
-	VBROADCASTSS (SI)(DX*1), Z22
-	VFMADD231PS  Z20, Z22, Z8
-	VFMADD231PS  Z21, Z22, Z9
-	VBROADCASTSS (SI)(DX*2), Z22
-	VFMADD231PS  Z20, Z22, Z10
-	VFMADD231PS  Z21, Z22, Z11
-	VBROADCASTSS (DI), Z22
-	VFMADD231PS  Z20, Z22, Z12
-	VFMADD231PS  Z21, Z22, Z13
-	VBROADCASTSS (DI)(DX*1), Z22
-	VFMADD231PS  Z20, Z22, Z14
-	VFMADD231PS  Z21, Z22, Z15
-	VBROADCASTSS (DI)(DX*2), Z22
-	VFMADD231PS  Z20, Z22, Z16
-	VFMADD231PS  Z21, Z22, Z17
-	VBROADCASTSS (R8), Z22
-	VFMADD231PS  Z20, Z22, Z18
-	VFMADD231PS  Z21, Z22, Z19
-	VMOVUPS      128(CX), Z20
-	VMOVUPS      192(CX), Z21
-	VBROADCASTSS 4(BX), Z22
-	VFMADD231PS  Z20, Z22, Z0
-	VFMADD231PS  Z21, Z22, Z1
-	VBROADCASTSS 4(BX)(DX*1), Z22
-	VFMADD231PS  Z20, Z22, Z2
-	VFMADD231PS  Z21, Z22, Z3
-	VBROADCASTSS 4(BX)(DX*2), Z22
-	VFMADD231PS  Z20, Z22, Z4
-	VFMADD231PS  Z21, Z22, Z5
-	VBROADCASTSS 4(SI), Z22
-	VFMADD231PS  Z20, Z22, Z6
-	VFMADD231PS  Z21, Z22, Z7
-	VBROADCASTSS 4(SI)(DX*1), Z22
-	VFMADD231PS  Z20, Z22, Z8
-	VFMADD231PS  Z21, Z22, Z9
-	VBROADCASTSS 4(SI)(DX*2), Z22
-	VFMADD231PS  Z20, Z22, Z10
-	VFMADD231PS  Z21, Z22, Z11
-	VBROADCASTSS 4(DI), Z22
-	VFMADD231PS  Z20, Z22, Z12
-	VFMADD231PS  Z21, Z22, Z13
-	VBROADCASTSS 4(DI)(DX*1), Z22
-	VFMADD231PS  Z20, Z22, Z14
-	VFMADD231PS  Z21, Z22, Z15
-	VBROADCASTSS 4(DI)(DX*2), Z22
-	VFMADD231PS  Z20, Z22, Z16
-	VFMADD231PS  Z21, Z22, Z17
-	VBROADCASTSS 4(R8), Z22
-	VFMADD231PS  Z20, Z22, Z18
-	VFMADD231PS  Z21, Z22, Z19
-	VMOVUPS      256(CX), Z20
-	VMOVUPS      320(CX), Z21
-	VBROADCASTSS 8(BX), Z22
-	VFMADD231PS  Z20, Z22, Z0
-	VFMADD231PS  Z21, Z22, Z1
-	VBROADCASTSS 8(BX)(DX*1), Z22
-	VFMADD231PS  Z20, Z22, Z2
-	VFMADD231PS  Z21, Z22, Z3
-	VBROADCASTSS 8(BX)(DX*2), Z22
-	VFMADD231PS  Z20, Z22, Z4
-	VFMADD231PS  Z21, Z22, Z5
-	VBROADCASTSS 8(SI), Z22
-	VFMADD231PS  Z20, Z22, Z6
-	VFMADD231PS  Z21, Z22, Z7
-	VBROADCASTSS 8(SI)(DX*1), Z22
-	VFMADD231PS  Z20, Z22, Z8
-	VFMADD231PS  Z21, Z22, Z9
-	VBROADCASTSS 8(SI)(DX*2), Z22
-	VFMADD231PS  Z20, Z22, Z10
-	VFMADD231PS  Z21, Z22, Z11
-	VBROADCASTSS 8(DI), Z22
-	VFMADD231PS  Z20, Z22, Z12
-	VFMADD231PS  Z21, Z22, Z13
-	VBROADCASTSS 8(DI)(DX*1), Z22
-	VFMADD231PS  Z20, Z22, Z14
-	VFMADD231PS  Z21, Z22, Z15
-	VBROADCASTSS 8(DI)(DX*2), Z22
-	VFMADD231PS  Z20, Z22, Z16
-	VFMADD231PS  Z21, Z22, Z17
-	VBROADCASTSS 8(R8), Z22
-	VFMADD231PS  Z20, Z22, Z18
-	VFMADD231PS  Z21, Z22, Z19
-	VMOVUPS      384(CX), Z20
-	VMOVUPS      448(CX), Z21
-	VBROADCASTSS 12(BX), Z22
-	VFMADD231PS  Z20, Z22, Z0
-	VFMADD231PS  Z21, Z22, Z1
-	VBROADCASTSS 12(BX)(DX*1), Z22
-	VFMADD231PS  Z20, Z22, Z2
-	VFMADD231PS  Z21, Z22, Z3
-	VBROADCASTSS 12(BX)(DX*2), Z22
-	VFMADD231PS  Z20, Z22, Z4
-	VFMADD231PS  Z21, Z22, Z5
-	VBROADCASTSS 12(SI), Z22
-	VFMADD231PS  Z20, Z22, Z6
-	VFMADD231PS  Z21, Z22, Z7
-	VBROADCASTSS 12(SI)(DX*1), Z22
-	VFMADD231PS  Z20, Z22, Z8
-	VFMADD231PS  Z21, Z22, Z9
-	VBROADCASTSS 12(SI)(DX*2), Z22
-	VFMADD231PS  Z20, Z22, Z10
-	VFMADD231PS  Z21, Z22, Z11
-	VBROADCASTSS 12(DI), Z22
-	VFMADD231PS  Z20, Z22, Z12
-	VFMADD231PS  Z21, Z22, Z13
-	VBROADCASTSS 12(DI)(DX*1), Z22
-	VFMADD231PS  Z20, Z22, Z14
-	VFMADD231PS  Z21, Z22, Z15
-	VBROADCASTSS 12(DI)(DX*2), Z22
-	VFMADD231PS  Z20, Z22, Z16
-	VFMADD231PS  Z21, Z22, Z17
-	VBROADCASTSS 12(R8), Z22
-	VFMADD231PS  Z20, Z22, Z18
-	VFMADD231PS  Z21, Z22, Z19
-	ADDQ         $+16, BX
-	ADDQ         $+16, SI
-	ADDQ         $+16, DI
-	ADDQ         $+16, R8
-	ADDQ         $+512, CX
-	DECQ         R12
-	JNZ          loop84
-
-done85:
-	ADDQ $+24, R9
-	LEAQ 120(SP), R10
-	CMPQ R9, R10
-	JNE  stage83
-	CMPQ AX, $+1
-	JB   done87
-
-loop86:
-	VMOVUPS      (CX), Z20
-	VMOVUPS      64(CX), Z21
-	VBROADCASTSS (BX), Z22
-	VFMADD231PS  Z20, Z22, Z0
-	VFMADD231PS  Z21, Z22, Z1
-	VBROADCASTSS (BX)(DX*1), Z22
-	VFMADD231PS  Z20, Z22, Z2
-	VFMADD231PS  Z21, Z22, Z3
-	VBROADCASTSS (BX)(DX*2), Z22
-	VFMADD231PS  Z20, Z22, Z4
-	VFMADD231PS  Z21, Z22, Z5
-	VBROADCASTSS (SI), Z22
-	VFMADD231PS  Z20, Z22, Z6
-	VFMADD231PS  Z21, Z22, Z7
-	VBROADCASTSS (SI)(DX*1), Z22
-	VFMADD231PS  Z20, Z22, Z8
-	VFMADD231PS  Z21, Z22, Z9
-	VBROADCASTSS (SI)(DX*2), Z22
-	VFMADD231PS  Z20, Z22, Z10
-	VFMADD231PS  Z21, Z22, Z11
-	VBROADCASTSS (DI), Z22
-	VFMADD231PS  Z20, Z22, Z12
-	VFMADD231PS  Z21, Z22, Z13
-	VBROADCASTSS (DI)(DX*1), Z22
-	VFMADD231PS  Z20, Z22, Z14
-	VFMADD231PS  Z21, Z22, Z15
-	VBROADCASTSS (DI)(DX*2), Z22
-	VFMADD231PS  Z20, Z22, Z16
-	VFMADD231PS  Z21, Z22, Z17
-	VBROADCASTSS (R8), Z22
-	VFMADD231PS  Z20, Z22, Z18
-	VFMADD231PS  Z21, Z22, Z19
-	ADDQ         $+4, BX
-	ADDQ         $+4, SI
-	ADDQ         $+4, DI
-	ADDQ         $+4, R8
-	ADDQ         $+128, CX
-	SUBQ         $+1, AX
-	CMPQ         AX, $+1
-	JAE          loop86
-
-done87:
-	MOVQ    d+56(FP), AX
-	MOVQ    dStride+64(FP), CX
-	ADDQ    CX, CX
-	ADDQ    CX, CX
-	TESTQ   AX, AX
-	JNZ     finish88
-	MOVQ    acc+40(FP), AX
-	VMOVUPS Z0, 2816(AX)
-	VMOVUPS Z1, 2880(AX)
-	VMOVUPS Z2, 2944(AX)
-	VMOVUPS Z3, 3008(AX)
-	VMOVUPS Z4, 3072(AX)
-	VMOVUPS Z5, 3136(AX)
-	VMOVUPS Z6, 3200(AX)
-	VMOVUPS Z7, 3264(AX)
-	VMOVUPS Z8, 3328(AX)
-	VMOVUPS Z9, 3392(AX)
-	VMOVUPS Z10, 3456(AX)
-	VMOVUPS Z11, 3520(AX)
-	VMOVUPS Z12, 3584(AX)
-	VMOVUPS Z13, 3648(AX)
-	VMOVUPS Z14, 3712(AX)
-	VMOVUPS Z15, 3776(AX)
-	VMOVUPS Z16, 3840(AX)
-	VMOVUPS Z17, 3904(AX)
-	VMOVUPS Z18, 3968(AX)
-	VMOVUPS Z19, 4032(AX)
-	JMP     next90
-
-finish88:
-	MOVQ         c+72(FP), DX
-	MOVQ         cStride+80(FP), BX
-	ADDQ         BX, BX
-	ADDQ         BX, BX
-	VBROADCASTSS alpha+88(FP), Z20
-	VXORPS       Z21, Z21, Z21
-	VADDPS       Z21, Z0, Z0
-	VMULPS       Z20, Z0, Z0
-	VADDPS       Z21, Z1, Z1
-	VMULPS       Z20, Z1, Z1
-	VADDPS       Z21, Z2, Z2
-	VMULPS       Z20, Z2, Z2
-	VADDPS       Z21, Z3, Z3
-	VMULPS       Z20, Z3, Z3
-	VADDPS       Z21, Z4, Z4
-	VMULPS       Z20, Z4, Z4
-	VADDPS       Z21, Z5, Z5
-	VMULPS       Z20, Z5, Z5
-	VADDPS       Z21, Z6, Z6
-	VMULPS       Z20, Z6, Z6
-	VADDPS       Z21, Z7, Z7
-	VMULPS       Z20, Z7, Z7
-	VADDPS       Z21, Z8, Z8
-	VMULPS       Z20, Z8, Z8
-	VADDPS       Z21, Z9, Z9
-	VMULPS       Z20, Z9, Z9
-	VADDPS       Z21, Z10, Z10
-	VMULPS       Z20, Z10, Z10
-	VADDPS       Z21, Z11, Z11
-	VMULPS       Z20, Z11, Z11
-	VADDPS       Z21, Z12, Z12
-	VMULPS       Z20, Z12, Z12
-	VADDPS       Z21, Z13, Z13
-	VMULPS       Z20, Z13, Z13
-	VADDPS       Z21, Z14, Z14
-	VMULPS       Z20, Z14, Z14
-	VADDPS       Z21, Z15, Z15
-	VMULPS       Z20, Z15, Z15
-	VADDPS       Z21, Z16, Z16
-	VMULPS       Z20, Z16, Z16
-	VADDPS       Z21, Z17, Z17
-	VMULPS       Z20, Z17, Z17
-	VADDPS       Z21, Z18, Z18
-	VMULPS       Z20, Z18, Z18
-	VADDPS       Z21, Z19, Z19
-	VMULPS       Z20, Z19, Z19
-	TESTQ        DX, DX
-	JZ           alone89
-	VBROADCASTSS beta+92(FP), Z20
-	IMUL3Q       $+22, BX, SI
-	ADDQ         DX, SI
-	VMULPS       (SI), Z20, Z21
-	VADDPS       Z21, Z0, Z0
-	VMULPS       64(SI), Z20, Z21
-	VADDPS       Z21, Z1, Z1
-	ADDQ         BX, SI
-	VMULPS       (SI), Z20, Z21
-	VADDPS       Z21, Z2, Z2
-	VMULPS       64(SI), Z20, Z21
-	VADDPS       Z21, Z3, Z3
-	ADDQ         BX, SI
-	VMULPS       (SI), Z20, Z21
-	VADDPS       Z21, Z4, Z4
-	VMULPS       64(SI), Z20, Z21
-	VADDPS       Z21, Z5, Z5
-	ADDQ         BX, SI
-	VMULPS       (SI), Z20, Z21
-	VADDPS       Z21, Z6, Z6
-	VMULPS       64(SI), Z20, Z21
-	VADDPS       Z21, Z7, Z7
-	ADDQ         BX, SI
-	VMULPS       (SI), Z20, Z21
-	VADDPS       Z21, Z8, Z8
-	VMULPS       64(SI), Z20, Z21
-	VADDPS       Z21, Z9, Z9
-	ADDQ         BX, SI
-	VMULPS       (SI), Z20, Z21
-	VADDPS       Z21, Z10, Z10
-	VMULPS       64(SI), Z20, Z21
-	VADDPS       Z21, Z11, Z11
-	ADDQ         BX, SI
-	VMULPS       (SI), Z20, Z21
-	VADDPS       Z21, Z12, Z12
-	VMULPS       64(SI), Z20, Z21
-	VADDPS       Z21, Z13, Z13
-	ADDQ         BX, SI
-	VMULPS       (SI), Z20, Z21
-	VADDPS       Z21, Z14, Z14
-	VMULPS       64(SI), Z20, Z21
-	VADDPS       Z21, Z15, Z15
-	ADDQ         BX, SI
-	VMULPS       (SI), Z20, Z21
-	VADDPS       Z21, Z16, Z16
-	VMULPS       64(SI), Z20, Z21
-	VADDPS       Z21, Z17, Z17
-	ADDQ         BX, SI
-	VMULPS       (SI), Z20, Z21
-	VADDPS       Z21, Z18, Z18
-	VMULPS       64(SI), Z20, Z20
-	VADDPS       Z20, Z19, Z19
-	ADDQ         BX, SI
-
-alone89:
-	IMUL3Q  $+22, CX, DX
-	ADDQ    AX, DX
-	VMOVUPS Z0, (DX)
-	VMOVUPS Z1, 64(DX)
-	ADDQ    CX, DX
-	VMOVUPS Z2, (DX)
-	VMOVUPS Z3, 64(DX)
-	ADDQ    CX, DX
-	VMOVUPS Z4, (DX)
-	VMOVUPS Z5, 64(DX)
-	ADDQ    CX, DX
-	VMOVUPS Z6, (DX)
-	VMOVUPS Z7, 64(DX)
-	ADDQ    CX, DX
-	VMOVUPS Z8, (DX)
-	VMOVUPS Z9, 64(DX)
-	ADDQ    CX, DX
-	VMOVUPS Z10, (DX)
-	VMOVUPS Z11, 64(DX)
-	ADDQ    CX, DX
-	VMOVUPS Z12, (DX)
-	VMOVUPS Z13, 64(DX)
-	ADDQ    CX, DX
-	VMOVUPS Z14, (DX)
-	VMOVUPS Z15, 64(DX)
-	ADDQ    CX, DX
-	VMOVUPS Z16, (DX)
-	VMOVUPS Z17, 64(DX)
-	ADDQ    CX, DX
-	VMOVUPS Z18, (DX)
-	VMOVUPS Z19, 64(DX)
-	ADDQ    CX, DX
-
-next90:
-done:
-	VZEROUPPER
-	RET
-
-// func GemmRowsPackingAVX512(rows int, k int, a *float32, aStride int, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int, from *float32, fromStride int)
-// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
-TEXT ·GemmRowsPackingAVX512(SB), NOSPLIT, $120-136
-	MOVB    resume+48(FP), AL
-	TESTB   AL, AL
-	JZ      fresh91
-	MOVQ    acc+40(FP), AX
-	VMOVUPS (AX), Z0
-	VMOVUPS 64(AX), Z1
-	VMOVUPS 128(AX), Z2
-	VMOVUPS 192(AX), Z3
-	VMOVUPS 256(AX), Z4
-	VMOVUPS 320(AX), Z5
-	VMOVUPS 384(AX), Z6
-	VMOVUPS 448(AX), Z7
-	VMOVUPS 512(AX), Z8
-	VMOVUPS 576(AX), Z9
-	VMOVUPS 640(AX), Z10
-	VMOVUPS 704(AX), Z11
-	VMOVUPS 768(AX), Z12
-	VMOVUPS 832(AX), Z13
-	VMOVUPS 896(AX), Z14
-	VMOVUPS 960(AX), Z15
-	VMOVUPS 1024(AX), Z16
-	VMOVUPS 1088(AX), Z17
-	VMOVUPS 1152(AX), Z18
-	VMOVUPS 1216(AX), Z19
-	VMOVUPS 1280(AX), Z20
-	VMOVUPS 1344(AX), Z21
-	VMOVUPS 1408(AX), Z22
-	VMOVUPS 1472(AX), Z23
-	JMP     begin92
-
-fresh91:
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	VXORPS Z9, Z9, Z9
-	VXORPS Z10, Z10, Z10
-	VXORPS Z11, Z11, Z11
-	VXORPS Z12, Z12, Z12
-	VXORPS Z13, Z13, Z13
-	VXORPS Z14, Z14, Z14
-	VXORPS Z15, Z15, Z15
-	VXORPS Z16, Z16, Z16
-	VXORPS Z17, Z17, Z17
-	VXORPS Z18, Z18, Z18
-	VXORPS Z19, Z19, Z19
-	VXORPS Z20, Z20, Z20
-	VXORPS Z21, Z21, Z21
-	VXORPS Z22, Z22, Z22
-	VXORPS Z23, Z23, Z23
-
-begin92:
-	MOVQ    k+8(FP), AX
-	SHRQ    $0x02, AX
-	XORQ    CX, CX
-	MOVQ    d+56(FP), DX
-	MOVQ    d+56(FP), BX
-	MOVQ    dStride+64(FP), SI
-	ADDQ    SI, SI
-	ADDQ    SI, SI
-	IMUL3Q  $+0, SI, DI
-	ADDQ    BX, DI
-	MOVQ    $+12, R8
-	TESTQ   BX, BX
-	CMOVQEQ CX, R8
-	TESTQ   DX, DX
-	CMOVQEQ CX, R8
-	CMPQ    R8, AX
-	CMOVQGT AX, R8
-	SUBQ    R8, AX
-	MOVQ    DI, (SP)
-	MOVQ    SI, 8(SP)
-	MOVQ    R8, 16(SP)
-	MOVQ    c+72(FP), BX
-	MOVQ    cStride+80(FP), SI
-	ADDQ    SI, SI
-	ADDQ    SI, SI
-	IMUL3Q  $+0, SI, DI
-	ADDQ    BX, DI
-	MOVQ    $+12, R8
-	TESTQ   BX, BX
-	CMOVQEQ CX, R8
-	TESTQ   DX, DX
-	CMOVQEQ CX, R8
-	CMPQ    R8, AX
-	CMOVQGT AX, R8
-	SUBQ    R8, AX
-	MOVQ    DI, 24(SP)
-	MOVQ    SI, 32(SP)
-	MOVQ    R8, 40(SP)
-	MOVQ    near+96(FP), BX
-	MOVQ    dStride+64(FP), SI
-	ADDQ    SI, SI
-	ADDQ    SI, SI
-	IMUL3Q  $+0, SI, DI
-	ADDQ    BX, DI
-	MOVQ    $+12, R8
-	TESTQ   BX, BX
-	CMOVQEQ CX, R8
-	TESTQ   DX, DX
-	CMOVQEQ CX, R8
-	CMPQ    R8, AX
-	CMOVQGT AX, R8
-	SUBQ    R8, AX
-	MOVQ    DI, 48(SP)
-	MOVQ    SI, 56(SP)
-	MOVQ    R8, 64(SP)
-	MOVQ    acc+40(FP), DX
-	ADDQ    $+1536, DX
-	MOVQ    $+128, BX
-	MOVB    resume+48(FP), SI
-	MOVBQZX SI, SI
-	MOVQ    $+12, DI
-	TESTQ   SI, SI
-	CMOVQEQ CX, DI
-	CMPQ    DI, AX
-	CMOVQGT AX, DI
-	SUBQ    DI, AX
-	MOVQ    DX, 72(SP)
-	MOVQ    BX, 80(SP)
-	MOVQ    DI, 88(SP)
-	MOVQ    b+32(FP), CX
-	MOVQ    next+104(FP), DX
-	MOVQ    nextStride+112(FP), BX
-	ADDQ    BX, BX
-	ADDQ    BX, BX
-	TESTQ   DX, DX
-	CMOVQEQ CX, DX
-	MOVQ    $+2147483647, CX
-	CMPQ    CX, AX
-	CMOVQGT AX, CX
-	SUBQ    CX, AX
-	MOVQ    DX, 96(SP)
-	MOVQ    BX, 104(SP)
-	MOVQ    CX, 112(SP)
-	MOVQ    k+8(FP), AX
-	ANDQ    $+3, AX
-	MOVQ    a+16(FP), CX
-	MOVQ    aStride+24(FP), DX
-	ADDQ    DX, DX
-	ADDQ    DX, DX
-	IMUL3Q  $+0, DX, BX
-	ADDQ    CX, BX
-	IMUL3Q  $+3, DX, SI
-	ADDQ    CX, SI
-	IMUL3Q  $+6, DX, DI
-	ADDQ    CX, DI
-	IMUL3Q  $+9, DX, R8
-	ADDQ    CX, R8
-	MOVQ    b+32(FP), CX
-	MOVQ    from+120(FP), R9
-	MOVQ    fromStride+128(FP), R10
-	ADDQ    R10, R10
-	ADDQ    R10, R10
-	LEAQ    (SP), R11
-
-stage93:
-	MOVQ  (R11), R12
-	MOVQ  8(R11), R13
-	MOVQ  16(R11), R14
-	TESTQ R14, R14
-	JZ    done95
-
-loop94:
-	PREFETCHT0   (R12)
-	PREFETCHT0   64(R12)
-	ADDQ         R13, R12
-	VMOVUPS      (R9), Z24
-	VMOVUPS      Z24, (CX)
-	VMOVUPS      64(R9), Z25
-	VMOVUPS      Z25, 64(CX)
-	ADDQ         R10, R9
-	VBROADCASTSS (BX), Z26
-	VFMADD231PS  Z24, Z26, Z0
-	VFMADD231PS  Z25, Z26, Z1
-	VBROADCASTSS (BX)(DX*1), Z26
-	VFMADD231PS  Z24, Z26, Z2
-	VFMADD231PS  Z25, Z26, Z3
-	VBROADCASTSS (BX)(DX*2), Z26
-	VFMADD231PS  Z24, Z26, Z4
-	VFMADD231PS  Z25, Z26, Z5
-	VBROADCASTSS (SI), Z26
-	VFMADD231PS  Z24, Z26, Z6
-	VFMADD231PS  Z25, Z26, Z7
-	VBROADCASTSS (SI)(DX*1), Z26
-	VFMADD231PS  Z24, Z26, Z8
-	VFMADD231PS  Z25, Z26, Z9
-	VBROADCASTSS (SI)(DX*2), Z26
-	VFMADD231PS  Z24, Z26, Z10
-	VFMADD231PS  Z25, Z26, Z11
-	VBROADCASTSS (DI), Z26
-	VFMADD231PS  Z24, Z26, Z12
-	VFMADD231PS  Z25, Z26, Z13
-	VBROADCASTSS (DI)(DX*1), Z26
-	VFMADD231PS  Z24, Z26, Z14
-	VFMADD231PS  Z25, Z26, Z15
-	VBROADCASTSS (DI)(DX*2), Z26
-	VFMADD231PS  Z24, Z26, Z16
-	VFMADD231PS  Z25, Z26, Z17
-	VBROADCASTSS (R8), Z26
-	VFMADD231PS  Z24, Z26, Z18
-	VFMADD231PS  Z25, Z26, Z19
-	VBROADCASTSS (R8)(DX*1), Z26
-	VFMADD231PS  Z24, Z26, Z20
-	VFMADD231PS  Z25, Z26, Z21
-	VBROADCASTSS (R8)(DX*2), Z26
-	VFMADD231PS  Z24, Z26, Z22
-	VFMADD231PS  Z25, Z26, Z23
-	VMOVUPS      (R9), Z24
-	VMOVUPS      Z24, 128(CX)
-	VMOVUPS      64(R9), Z25
-	VMOVUPS      Z25, 192(CX)
-	ADDQ         R10, R9
-	VBROADCASTSS 4(BX), Z26
-	VFMADD231PS  Z24, Z26, Z0
-	VFMADD231PS  Z25, Z26, Z1
-	VBROADCASTSS 4(BX)(DX*1), Z26
-	VFMADD231PS  Z24, Z26, Z2
-	VFMADD231PS  Z25, Z26, Z3
-	VBROADCASTSS 4(BX)(DX*2), Z26
-	VFMADD231PS  Z24, Z26, Z4
-	VFMADD231PS  Z25, Z26, Z5
-	VBROADCASTSS 4(SI), Z26
-	VFMADD231PS  Z24, Z26, Z6
-	VFMADD231PS  Z25, Z26, Z7
-	VBROADCASTSS 4(SI)(DX*1), Z26
-	VFMADD231PS  Z24, Z26, Z8
-	VFMADD231PS  Z25, Z26, Z9
-	VBROADCASTSS 4(SI)(DX*2), Z26
-	VFMADD231PS  Z24, Z26, Z10
-	VFMADD231PS  Z25, Z26, Z11
-	VBROADCASTSS 4(DI), Z26
-	VFMADD231PS  Z24, Z26, Z12
-	VFMADD231PS  Z25, Z26, Z13
-	VBROADCASTSS 4(DI)(DX*1), Z26
-	VFMADD231PS  Z24, Z26, Z14
-	VFMADD231PS  Z25, Z26, Z15
-	VBROADCASTSS 4(DI)(DX*2), Z26
-	VFMADD231PS  Z24, Z26, Z16
-	VFMADD231PS  Z25, Z26, Z17
-	VBROADCASTSS 4(R8), Z26
-	VFMADD231PS  Z24, Z26, Z18
-	VFMADD231PS  Z25, Z26, Z19
-	VBROADCASTSS 4(R8)(DX*1), Z26
-	VFMADD231PS  Z24, Z26, Z20
-	VFMADD231PS  Z25, Z26, Z21
-	VBROADCASTSS 4(R8)(DX*2), Z26
-	VFMADD231PS  Z24, Z26, Z22
-	VFMADD231PS  Z25, Z26, Z23
-	VMOVUPS      (R9), Z24
-	VMOVUPS      Z24, 256(CX)
-	VMOVUPS      64(R9), Z25
-	VMOVUPS      Z25, 320(CX)
-	ADDQ         R10, R9
-	VBROADCASTSS 8(BX), Z26
-	VFMADD231PS  Z24, Z26, Z0
-	VFMADD231PS  Z25, Z26, Z1
-	VBROADCASTSS 8(BX)(DX*1), Z26
-	VFMADD231PS  Z24, Z26, Z2
-	VFMADD231PS  Z25, Z26, Z3
-	VBROADCASTSS 8(BX)(DX*2), Z26
-	VFMADD231PS  Z24, Z26, Z4
-	VFMADD231PS  Z25, Z26, Z5
-	VBROADCASTSS 8(SI), Z26
-	VFMADD231PS  Z24, Z26, Z6
-	VFMADD231PS  Z25, Z26, Z7
-	VBROADCASTSS 8(SI)(DX*1), Z26
-	VFMADD231PS  Z24, Z26, Z8
-	VFMADD231PS  Z25, Z26, Z9
-	VBROADCASTSS 8(SI)(DX*2), Z26
-	VFMADD231PS  Z24, Z26, Z10
-	VFMADD231PS  Z25, Z26, Z11
-	VBROADCASTSS 8(DI), Z26
-	VFMADD231PS  Z24, Z26, Z12
-	VFMADD231PS  Z25, Z26, Z13
-	VBROADCASTSS 8(DI)(DX*1), Z26
-	VFMADD231PS  Z24, Z26, Z14
-	VFMADD231PS  Z25, Z26, Z15
-	VBROADCASTSS 8(DI)(DX*2), Z26
-	VFMADD231PS  Z24, Z26, Z16
-	VFMADD231PS  Z25, Z26, Z17
-	VBROADCASTSS 8(R8), Z26
-	VFMADD231PS  Z24, Z26, Z18
-	VFMADD231PS  Z25, Z26, Z19
-	VBROADCASTSS 8(R8)(DX*1), Z26
-	VFMADD231PS  Z24, Z26, Z20
-	VFMADD231PS  Z25, Z26, Z21
-	VBROADCASTSS 8(R8)(DX*2), Z26
-	VFMADD231PS  Z24, Z26, Z22
-	VFMADD231PS  Z25, Z26, Z23
-	VMOVUPS      (R9), Z24
-	VMOVUPS      Z24, 384(CX)
-	VMOVUPS      64(R9), Z25
-	VMOVUPS      Z25, 448(CX)
-	ADDQ         R10, R9
-	VBROADCASTSS 12(BX), Z26
-	VFMADD231PS  Z24, Z26, Z0
-	VFMADD231PS  Z25, Z26, Z1
-	VBROADCASTSS 12(BX)(DX*1), Z26
-	VFMADD231PS  Z24, Z26, Z2
-	VFMADD231PS  Z25, Z26, Z3
-	VBROADCASTSS 12(BX)(DX*2), Z26
-	VFMADD231PS  Z24, Z26, Z4
-	VFMADD231PS  Z25, Z26, Z5
-	VBROADCASTSS 12(SI), Z26
-	VFMADD231PS  Z24, Z26, Z6
-	VFMADD231PS  Z25, Z26, Z7
-	VBROADCASTSS 12(SI)(DX*1), Z26
-	VFMADD231PS  Z24, Z26, Z8
-	VFMADD231PS  Z25, Z26, Z9
-	VBROADCASTSS 12(SI)(DX*2), Z26
-	VFMADD231PS  Z24, Z26, Z10
-	VFMADD231PS  Z25, Z26, Z11
-	VBROADCASTSS 12(DI), Z26
-	VFMADD231PS  Z24, Z26, Z12
-	VFMADD231PS  Z25, Z26, Z13
-	VBROADCASTSS 12(DI)(DX*1), Z26
-	VFMADD231PS  Z24, Z26, Z14
-	VFMADD231PS  Z25, Z26, Z15
-	VBROADCASTSS 12(DI)(DX*2), Z26
-	VFMADD231PS  Z24, Z26, Z16
-	VFMADD231PS  Z25, Z26, Z17
-	VBROADCASTSS 12(R8), Z26
-	VFMADD231PS  Z24, Z26, Z18
-	VFMADD231PS  Z25, Z26, Z19
-	VBROADCASTSS 12(R8)(DX*1), Z26
-	VFMADD231PS  Z24, Z26, Z20
-	VFMADD231PS  Z25, Z26, Z21
-	VBROADCASTSS 12(R8)(DX*2), Z26
-	VFMADD231PS  Z24, Z26, Z22
-	VFMADD231PS  Z25, Z26, Z23
-	ADDQ         $+16, BX
-	ADDQ         $+16, SI
-	ADDQ         $+16, DI
-	ADDQ         $+16, R8
-	ADDQ         $+512, CX
-	DECQ         R14
 	JNZ          loop94
 
 done95:
-	ADDQ $+24, R11
-	LEAQ 120(SP), R12
-	CMPQ R11, R12
+	ADDQ $+24, R9
+	LEAQ 120(SP), R10
+	CMPQ R9, R10
 	JNE  stage93
 	CMPQ AX, $+1
 	JB   done97
 
 loop96:
-	VMOVUPS      (R9), Z24
-	VMOVUPS      Z24, (CX)
-	VMOVUPS      64(R9), Z25
-	VMOVUPS      Z25, 64(CX)
-	ADDQ         R10, R9
+	VMOVUPS      (CX), Z24
+	VMOVUPS      64(CX), Z25
 	VBROADCASTSS (BX), Z26
 	VFMADD231PS  Z24, Z26, Z0
 	VFMADD231PS  Z25, Z26, Z1
@@ -6376,13 +5691,346 @@ done:
 	VZEROUPPER
 	RET
 
-// func GemmCornerAVX512(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
+// func GemmRowsPackingAVX512(rows int, k int, a *float32, aStride int, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int, from *float32, fromStride int)
 // Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
-TEXT ·GemmCornerAVX512(SB), NOSPLIT, $120-88
-	MOVB    resume+32(FP), AL
+TEXT ·GemmRowsPackingAVX512(SB), NOSPLIT, $120-136
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+4
+	JGT     many
+	MOVB    resume+48(FP), AL
 	TESTB   AL, AL
 	JZ      fresh121
-	MOVQ    acc+24(FP), AX
+	MOVQ    acc+40(FP), AX
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	VMOVUPS 128(AX), Z2
+	VMOVUPS 192(AX), Z3
+	VMOVUPS 256(AX), Z4
+	VMOVUPS 320(AX), Z5
+	VMOVUPS 384(AX), Z6
+	VMOVUPS 448(AX), Z7
+	JMP     begin122
+
+fresh121:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+
+begin122:
+	MOVQ    k+8(FP), AX
+	SHRQ    $0x02, AX
+	XORQ    CX, CX
+	MOVQ    d+56(FP), DX
+	MOVQ    d+56(FP), BX
+	MOVQ    dStride+64(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, (SP)
+	MOVQ    SI, 8(SP)
+	MOVQ    R8, 16(SP)
+	MOVQ    c+72(FP), BX
+	MOVQ    cStride+80(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 24(SP)
+	MOVQ    SI, 32(SP)
+	MOVQ    R8, 40(SP)
+	MOVQ    near+96(FP), BX
+	MOVQ    dStride+64(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 48(SP)
+	MOVQ    SI, 56(SP)
+	MOVQ    R8, 64(SP)
+	MOVQ    acc+40(FP), DX
+	ADDQ    $+512, DX
+	MOVQ    $+128, BX
+	MOVB    resume+48(FP), SI
+	MOVBQZX SI, SI
+	MOVQ    $+4, DI
+	TESTQ   SI, SI
+	CMOVQEQ CX, DI
+	CMPQ    DI, AX
+	CMOVQGT AX, DI
+	SUBQ    DI, AX
+	MOVQ    DX, 72(SP)
+	MOVQ    BX, 80(SP)
+	MOVQ    DI, 88(SP)
+	MOVQ    b+32(FP), CX
+	MOVQ    next+104(FP), DX
+	MOVQ    nextStride+112(FP), BX
+	ADDQ    BX, BX
+	ADDQ    BX, BX
+	TESTQ   DX, DX
+	CMOVQEQ CX, DX
+	MOVQ    $+2147483647, CX
+	CMPQ    CX, AX
+	CMOVQGT AX, CX
+	SUBQ    CX, AX
+	MOVQ    DX, 96(SP)
+	MOVQ    BX, 104(SP)
+	MOVQ    CX, 112(SP)
+	MOVQ    k+8(FP), AX
+	ANDQ    $+3, AX
+	MOVQ    a+16(FP), CX
+	MOVQ    aStride+24(FP), DX
+	ADDQ    DX, DX
+	ADDQ    DX, DX
+	IMUL3Q  $+0, DX, BX
+	ADDQ    CX, BX
+	IMUL3Q  $+3, DX, SI
+	ADDQ    CX, SI
+	MOVQ    b+32(FP), CX
+	MOVQ    from+120(FP), DI
+	MOVQ    fromStride+128(FP), R8
+	ADDQ    R8, R8
+	ADDQ    R8, R8
+	LEAQ    (SP), R9
+
+stage123:
+	MOVQ  (R9), R10
+	MOVQ  8(R9), R11
+	MOVQ  16(R9), R12
+	TESTQ R12, R12
+	JZ    done125
+
+loop124:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	VMOVUPS      (DI), Z8
+	VMOVUPS      Z8, (CX)
+	VMOVUPS      64(DI), Z9
+	VMOVUPS      Z9, 64(CX)
+	ADDQ         R8, DI
+	VBROADCASTSS (BX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS (BX)(DX*1), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS (BX)(DX*2), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS (SI), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      (DI), Z8
+	VMOVUPS      Z8, 128(CX)
+	VMOVUPS      64(DI), Z9
+	VMOVUPS      Z9, 192(CX)
+	ADDQ         R8, DI
+	VBROADCASTSS 4(BX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(BX)(DX*1), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 4(BX)(DX*2), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 4(SI), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      (DI), Z8
+	VMOVUPS      Z8, 256(CX)
+	VMOVUPS      64(DI), Z9
+	VMOVUPS      Z9, 320(CX)
+	ADDQ         R8, DI
+	VBROADCASTSS 8(BX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 8(BX)(DX*1), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 8(BX)(DX*2), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 8(SI), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      (DI), Z8
+	VMOVUPS      Z8, 384(CX)
+	VMOVUPS      64(DI), Z9
+	VMOVUPS      Z9, 448(CX)
+	ADDQ         R8, DI
+	VBROADCASTSS 12(BX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 12(BX)(DX*1), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 12(BX)(DX*2), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 12(SI), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	ADDQ         $+16, BX
+	ADDQ         $+16, SI
+	ADDQ         $+512, CX
+	DECQ         R12
+	JNZ          loop124
+
+done125:
+	ADDQ $+24, R9
+	LEAQ 120(SP), R10
+	CMPQ R9, R10
+	JNE  stage123
+	CMPQ AX, $+1
+	JB   done127
+
+loop126:
+	VMOVUPS      (DI), Z8
+	VMOVUPS      Z8, (CX)
+	VMOVUPS      64(DI), Z9
+	VMOVUPS      Z9, 64(CX)
+	ADDQ         R8, DI
+	VBROADCASTSS (BX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS (BX)(DX*1), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS (BX)(DX*2), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS (SI), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	ADDQ         $+4, BX
+	ADDQ         $+4, SI
+	ADDQ         $+128, CX
+	SUBQ         $+1, AX
+	CMPQ         AX, $+1
+	JAE          loop126
+
+done127:
+	MOVQ    d+56(FP), AX
+	MOVQ    dStride+64(FP), CX
+	ADDQ    CX, CX
+	ADDQ    CX, CX
+	TESTQ   AX, AX
+	JNZ     finish128
+	MOVQ    acc+40(FP), AX
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, 256(AX)
+	VMOVUPS Z5, 320(AX)
+	VMOVUPS Z6, 384(AX)
+	VMOVUPS Z7, 448(AX)
+	JMP     next130
+
+finish128:
+	MOVQ         c+72(FP), DX
+	MOVQ         cStride+80(FP), BX
+	ADDQ         BX, BX
+	ADDQ         BX, BX
+	VBROADCASTSS alpha+88(FP), Z8
+	VXORPS       Z9, Z9, Z9
+	VADDPS       Z9, Z0, Z0
+	VMULPS       Z8, Z0, Z0
+	VADDPS       Z9, Z1, Z1
+	VMULPS       Z8, Z1, Z1
+	VADDPS       Z9, Z2, Z2
+	VMULPS       Z8, Z2, Z2
+	VADDPS       Z9, Z3, Z3
+	VMULPS       Z8, Z3, Z3
+	VADDPS       Z9, Z4, Z4
+	VMULPS       Z8, Z4, Z4
+	VADDPS       Z9, Z5, Z5
+	VMULPS       Z8, Z5, Z5
+	VADDPS       Z9, Z6, Z6
+	VMULPS       Z8, Z6, Z6
+	VADDPS       Z9, Z7, Z7
+	VMULPS       Z8, Z7, Z7
+	TESTQ        DX, DX
+	JZ           alone129
+	VBROADCASTSS beta+92(FP), Z8
+	IMUL3Q       $+0, BX, SI
+	ADDQ         DX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z0, Z0
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z1, Z1
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z2, Z2
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z3, Z3
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z4, Z4
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z5, Z5
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z6, Z6
+	VMULPS       64(SI), Z8, Z8
+	VADDPS       Z8, Z7, Z7
+	ADDQ         BX, SI
+
+alone129:
+	IMUL3Q  $+0, CX, DX
+	ADDQ    AX, DX
+	VMOVUPS Z0, (DX)
+	VMOVUPS Z1, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z2, (DX)
+	VMOVUPS Z3, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z4, (DX)
+	VMOVUPS Z5, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z6, (DX)
+	VMOVUPS Z7, 64(DX)
+	ADDQ    CX, DX
+
+next130:
+	JMP done
+
+many:
+	MOVB    resume+48(FP), AL
+	TESTB   AL, AL
+	JZ      fresh131
+	MOVQ    acc+40(FP), AX
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
 	VMOVUPS 128(AX), Z2
@@ -6399,9 +6047,1936 @@ TEXT ·GemmCornerAVX512(SB), NOSPLIT, $120-88
 	VMOVUPS 832(AX), Z13
 	VMOVUPS 896(AX), Z14
 	VMOVUPS 960(AX), Z15
-	JMP     begin122
+	VMOVUPS 1024(AX), Z16
+	VMOVUPS 1088(AX), Z17
+	VMOVUPS 1152(AX), Z18
+	VMOVUPS 1216(AX), Z19
+	VMOVUPS 1280(AX), Z20
+	VMOVUPS 1344(AX), Z21
+	VMOVUPS 1408(AX), Z22
+	VMOVUPS 1472(AX), Z23
+	JMP     begin132
 
-fresh121:
+fresh131:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	VXORPS Z16, Z16, Z16
+	VXORPS Z17, Z17, Z17
+	VXORPS Z18, Z18, Z18
+	VXORPS Z19, Z19, Z19
+	VXORPS Z20, Z20, Z20
+	VXORPS Z21, Z21, Z21
+	VXORPS Z22, Z22, Z22
+	VXORPS Z23, Z23, Z23
+
+begin132:
+	MOVQ    k+8(FP), AX
+	SHRQ    $0x02, AX
+	XORQ    CX, CX
+	MOVQ    d+56(FP), DX
+	MOVQ    d+56(FP), BX
+	MOVQ    dStride+64(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+12, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, (SP)
+	MOVQ    SI, 8(SP)
+	MOVQ    R8, 16(SP)
+	MOVQ    c+72(FP), BX
+	MOVQ    cStride+80(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+12, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 24(SP)
+	MOVQ    SI, 32(SP)
+	MOVQ    R8, 40(SP)
+	MOVQ    near+96(FP), BX
+	MOVQ    dStride+64(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+12, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 48(SP)
+	MOVQ    SI, 56(SP)
+	MOVQ    R8, 64(SP)
+	MOVQ    acc+40(FP), DX
+	ADDQ    $+1536, DX
+	MOVQ    $+128, BX
+	MOVB    resume+48(FP), SI
+	MOVBQZX SI, SI
+	MOVQ    $+12, DI
+	TESTQ   SI, SI
+	CMOVQEQ CX, DI
+	CMPQ    DI, AX
+	CMOVQGT AX, DI
+	SUBQ    DI, AX
+	MOVQ    DX, 72(SP)
+	MOVQ    BX, 80(SP)
+	MOVQ    DI, 88(SP)
+	MOVQ    b+32(FP), CX
+	MOVQ    next+104(FP), DX
+	MOVQ    nextStride+112(FP), BX
+	ADDQ    BX, BX
+	ADDQ    BX, BX
+	TESTQ   DX, DX
+	CMOVQEQ CX, DX
+	MOVQ    $+2147483647, CX
+	CMPQ    CX, AX
+	CMOVQGT AX, CX
+	SUBQ    CX, AX
+	MOVQ    DX, 96(SP)
+	MOVQ    BX, 104(SP)
+	MOVQ    CX, 112(SP)
+	MOVQ    k+8(FP), AX
+	ANDQ    $+3, AX
+	MOVQ    a+16(FP), CX
+	MOVQ    aStride+24(FP), DX
+	ADDQ    DX, DX
+	ADDQ    DX, DX
+	IMUL3Q  $+0, DX, BX
+	ADDQ    CX, BX
+	IMUL3Q  $+3, DX, SI
+	ADDQ    CX, SI
+	IMUL3Q  $+6, DX, DI
+	ADDQ    CX, DI
+	IMUL3Q  $+9, DX, R8
+	ADDQ    CX, R8
+	MOVQ    b+32(FP), CX
+	MOVQ    from+120(FP), R9
+	MOVQ    fromStride+128(FP), R10
+	ADDQ    R10, R10
+	ADDQ    R10, R10
+	LEAQ    (SP), R11
+
+stage133:
+	MOVQ  (R11), R12
+	MOVQ  8(R11), R13
+	MOVQ  16(R11), R14
+	TESTQ R14, R14
+	JZ    done135
+
+loop134:
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	ADDQ         R13, R12
+	VMOVUPS      (R9), Z24
+	VMOVUPS      Z24, (CX)
+	VMOVUPS      64(R9), Z25
+	VMOVUPS      Z25, 64(CX)
+	ADDQ         R10, R9
+	VBROADCASTSS (BX), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VFMADD231PS  Z25, Z26, Z1
+	VBROADCASTSS (BX)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z2
+	VFMADD231PS  Z25, Z26, Z3
+	VBROADCASTSS (BX)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z4
+	VFMADD231PS  Z25, Z26, Z5
+	VBROADCASTSS (SI), Z26
+	VFMADD231PS  Z24, Z26, Z6
+	VFMADD231PS  Z25, Z26, Z7
+	VBROADCASTSS (SI)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z8
+	VFMADD231PS  Z25, Z26, Z9
+	VBROADCASTSS (SI)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z10
+	VFMADD231PS  Z25, Z26, Z11
+	VBROADCASTSS (DI), Z26
+	VFMADD231PS  Z24, Z26, Z12
+	VFMADD231PS  Z25, Z26, Z13
+	VBROADCASTSS (DI)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z14
+	VFMADD231PS  Z25, Z26, Z15
+	VBROADCASTSS (DI)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z16
+	VFMADD231PS  Z25, Z26, Z17
+	VBROADCASTSS (R8), Z26
+	VFMADD231PS  Z24, Z26, Z18
+	VFMADD231PS  Z25, Z26, Z19
+	VBROADCASTSS (R8)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z20
+	VFMADD231PS  Z25, Z26, Z21
+	VBROADCASTSS (R8)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z22
+	VFMADD231PS  Z25, Z26, Z23
+	VMOVUPS      (R9), Z24
+	VMOVUPS      Z24, 128(CX)
+	VMOVUPS      64(R9), Z25
+	VMOVUPS      Z25, 192(CX)
+	ADDQ         R10, R9
+	VBROADCASTSS 4(BX), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VFMADD231PS  Z25, Z26, Z1
+	VBROADCASTSS 4(BX)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z2
+	VFMADD231PS  Z25, Z26, Z3
+	VBROADCASTSS 4(BX)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z4
+	VFMADD231PS  Z25, Z26, Z5
+	VBROADCASTSS 4(SI), Z26
+	VFMADD231PS  Z24, Z26, Z6
+	VFMADD231PS  Z25, Z26, Z7
+	VBROADCASTSS 4(SI)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z8
+	VFMADD231PS  Z25, Z26, Z9
+	VBROADCASTSS 4(SI)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z10
+	VFMADD231PS  Z25, Z26, Z11
+	VBROADCASTSS 4(DI), Z26
+	VFMADD231PS  Z24, Z26, Z12
+	VFMADD231PS  Z25, Z26, Z13
+	VBROADCASTSS 4(DI)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z14
+	VFMADD231PS  Z25, Z26, Z15
+	VBROADCASTSS 4(DI)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z16
+	VFMADD231PS  Z25, Z26, Z17
+	VBROADCASTSS 4(R8), Z26
+	VFMADD231PS  Z24, Z26, Z18
+	VFMADD231PS  Z25, Z26, Z19
+	VBROADCASTSS 4(R8)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z20
+	VFMADD231PS  Z25, Z26, Z21
+	VBROADCASTSS 4(R8)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z22
+	VFMADD231PS  Z25, Z26, Z23
+	VMOVUPS      (R9), Z24
+	VMOVUPS      Z24, 256(CX)
+	VMOVUPS      64(R9), Z25
+	VMOVUPS      Z25, 320(CX)
+	ADDQ         R10, R9
+	VBROADCASTSS 8(BX), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VFMADD231PS  Z25, Z26, Z1
+	VBROADCASTSS 8(BX)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z2
+	VFMADD231PS  Z25, Z26, Z3
+	VBROADCASTSS 8(BX)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z4
+	VFMADD231PS  Z25, Z26, Z5
+	VBROADCASTSS 8(SI), Z26
+	VFMADD231PS  Z24, Z26, Z6
+	VFMADD231PS  Z25, Z26, Z7
+	VBROADCASTSS 8(SI)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z8
+	VFMADD231PS  Z25, Z26, Z9
+	VBROADCASTSS 8(SI)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z10
+	VFMADD231PS  Z25, Z26, Z11
+	VBROADCASTSS 8(DI), Z26
+	VFMADD231PS  Z24, Z26, Z12
+	VFMADD231PS  Z25, Z26, Z13
+	VBROADCASTSS 8(DI)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z14
+	VFMADD231PS  Z25, Z26, Z15
+	VBROADCASTSS 8(DI)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z16
+	VFMADD231PS  Z25, Z26, Z17
+	VBROADCASTSS 8(R8), Z26
+	VFMADD231PS  Z24, Z26, Z18
+	VFMADD231PS  Z25, Z26, Z19
+	VBROADCASTSS 8(R8)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z20
+	VFMADD231PS  Z25, Z26, Z21
+	VBROADCASTSS 8(R8)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z22
+	VFMADD231PS  Z25, Z26, Z23
+	VMOVUPS      (R9), Z24
+	VMOVUPS      Z24, 384(CX)
+	VMOVUPS      64(R9), Z25
+	VMOVUPS      Z25, 448(CX)
+	ADDQ         R10, R9
+	VBROADCASTSS 12(BX), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VFMADD231PS  Z25, Z26, Z1
+	VBROADCASTSS 12(BX)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z2
+	VFMADD231PS  Z25, Z26, Z3
+	VBROADCASTSS 12(BX)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z4
+	VFMADD231PS  Z25, Z26, Z5
+	VBROADCASTSS 12(SI), Z26
+	VFMADD231PS  Z24, Z26, Z6
+	VFMADD231PS  Z25, Z26, Z7
+	VBROADCASTSS 12(SI)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z8
+	VFMADD231PS  Z25, Z26, Z9
+	VBROADCASTSS 12(SI)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z10
+	VFMADD231PS  Z25, Z26, Z11
+	VBROADCASTSS 12(DI), Z26
+	VFMADD231PS  Z24, Z26, Z12
+	VFMADD231PS  Z25, Z26, Z13
+	VBROADCASTSS 12(DI)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z14
+	VFMADD231PS  Z25, Z26, Z15
+	VBROADCASTSS 12(DI)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z16
+	VFMADD231PS  Z25, Z26, Z17
+	VBROADCASTSS 12(R8), Z26
+	VFMADD231PS  Z24, Z26, Z18
+	VFMADD231PS  Z25, Z26, Z19
+	VBROADCASTSS 12(R8)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z20
+	VFMADD231PS  Z25, Z26, Z21
+	VBROADCASTSS 12(R8)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z22
+	VFMADD231PS  Z25, Z26, Z23
+	ADDQ         $+16, BX
+	ADDQ         $+16, SI
+	ADDQ         $+16, DI
+	ADDQ         $+16, R8
+	ADDQ         $+512, CX
+	DECQ         R14
+	JNZ          loop134
+
+done135:
+	ADDQ $+24, R11
+	LEAQ 120(SP), R12
+	CMPQ R11, R12
+	JNE  stage133
+	CMPQ AX, $+1
+	JB   done137
+
+loop136:
+	VMOVUPS      (R9), Z24
+	VMOVUPS      Z24, (CX)
+	VMOVUPS      64(R9), Z25
+	VMOVUPS      Z25, 64(CX)
+	ADDQ         R10, R9
+	VBROADCASTSS (BX), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VFMADD231PS  Z25, Z26, Z1
+	VBROADCASTSS (BX)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z2
+	VFMADD231PS  Z25, Z26, Z3
+	VBROADCASTSS (BX)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z4
+	VFMADD231PS  Z25, Z26, Z5
+	VBROADCASTSS (SI), Z26
+	VFMADD231PS  Z24, Z26, Z6
+	VFMADD231PS  Z25, Z26, Z7
+	VBROADCASTSS (SI)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z8
+	VFMADD231PS  Z25, Z26, Z9
+	VBROADCASTSS (SI)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z10
+	VFMADD231PS  Z25, Z26, Z11
+	VBROADCASTSS (DI), Z26
+	VFMADD231PS  Z24, Z26, Z12
+	VFMADD231PS  Z25, Z26, Z13
+	VBROADCASTSS (DI)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z14
+	VFMADD231PS  Z25, Z26, Z15
+	VBROADCASTSS (DI)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z16
+	VFMADD231PS  Z25, Z26, Z17
+	VBROADCASTSS (R8), Z26
+	VFMADD231PS  Z24, Z26, Z18
+	VFMADD231PS  Z25, Z26, Z19
+	VBROADCASTSS (R8)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z20
+	VFMADD231PS  Z25, Z26, Z21
+	VBROADCASTSS (R8)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z22
+	VFMADD231PS  Z25, Z26, Z23
+	ADDQ         $+4, BX
+	ADDQ         $+4, SI
+	ADDQ         $+4, DI
+	ADDQ         $+4, R8
+	ADDQ         $+128, CX
+	SUBQ         $+1, AX
+	CMPQ         AX, $+1
+	JAE          loop136
+
+done137:
+	MOVQ    d+56(FP), AX
+	MOVQ    dStride+64(FP), CX
+	ADDQ    CX, CX
+	ADDQ    CX, CX
+	TESTQ   AX, AX
+	JNZ     finish138
+	MOVQ    acc+40(FP), AX
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, 256(AX)
+	VMOVUPS Z5, 320(AX)
+	VMOVUPS Z6, 384(AX)
+	VMOVUPS Z7, 448(AX)
+	VMOVUPS Z8, 512(AX)
+	VMOVUPS Z9, 576(AX)
+	VMOVUPS Z10, 640(AX)
+	VMOVUPS Z11, 704(AX)
+	VMOVUPS Z12, 768(AX)
+	VMOVUPS Z13, 832(AX)
+	VMOVUPS Z14, 896(AX)
+	VMOVUPS Z15, 960(AX)
+	VMOVUPS Z16, 1024(AX)
+	VMOVUPS Z17, 1088(AX)
+	VMOVUPS Z18, 1152(AX)
+	VMOVUPS Z19, 1216(AX)
+	VMOVUPS Z20, 1280(AX)
+	VMOVUPS Z21, 1344(AX)
+	VMOVUPS Z22, 1408(AX)
+	VMOVUPS Z23, 1472(AX)
+	JMP     next140
+
+finish138:
+	MOVQ         c+72(FP), DX
+	MOVQ         cStride+80(FP), BX
+	ADDQ         BX, BX
+	ADDQ         BX, BX
+	VBROADCASTSS alpha+88(FP), Z24
+	VXORPS       Z25, Z25, Z25
+	VADDPS       Z25, Z0, Z0
+	VMULPS       Z24, Z0, Z0
+	VADDPS       Z25, Z1, Z1
+	VMULPS       Z24, Z1, Z1
+	VADDPS       Z25, Z2, Z2
+	VMULPS       Z24, Z2, Z2
+	VADDPS       Z25, Z3, Z3
+	VMULPS       Z24, Z3, Z3
+	VADDPS       Z25, Z4, Z4
+	VMULPS       Z24, Z4, Z4
+	VADDPS       Z25, Z5, Z5
+	VMULPS       Z24, Z5, Z5
+	VADDPS       Z25, Z6, Z6
+	VMULPS       Z24, Z6, Z6
+	VADDPS       Z25, Z7, Z7
+	VMULPS       Z24, Z7, Z7
+	VADDPS       Z25, Z8, Z8
+	VMULPS       Z24, Z8, Z8
+	VADDPS       Z25, Z9, Z9
+	VMULPS       Z24, Z9, Z9
+	VADDPS       Z25, Z10, Z10
+	VMULPS       Z24, Z10, Z10
+	VADDPS       Z25, Z11, Z11
+	VMULPS       Z24, Z11, Z11
+	VADDPS       Z25, Z12, Z12
+	VMULPS       Z24, Z12, Z12
+	VADDPS       Z25, Z13, Z13
+	VMULPS       Z24, Z13, Z13
+	VADDPS       Z25, Z14, Z14
+	VMULPS       Z24, Z14, Z14
+	VADDPS       Z25, Z15, Z15
+	VMULPS       Z24, Z15, Z15
+	VADDPS       Z25, Z16, Z16
+	VMULPS       Z24, Z16, Z16
+	VADDPS       Z25, Z17, Z17
+	VMULPS       Z24, Z17, Z17
+	VADDPS       Z25, Z18, Z18
+	VMULPS       Z24, Z18, Z18
+	VADDPS       Z25, Z19, Z19
+	VMULPS       Z24, Z19, Z19
+	VADDPS       Z25, Z20, Z20
+	VMULPS       Z24, Z20, Z20
+	VADDPS       Z25, Z21, Z21
+	VMULPS       Z24, Z21, Z21
+	VADDPS       Z25, Z22, Z22
+	VMULPS       Z24, Z22, Z22
+	VADDPS       Z25, Z23, Z23
+	VMULPS       Z24, Z23, Z23
+	TESTQ        DX, DX
+	JZ           alone139
+	VBROADCASTSS beta+92(FP), Z24
+	IMUL3Q       $+0, BX, SI
+	ADDQ         DX, SI
+	VMULPS       (SI), Z24, Z25
+	VADDPS       Z25, Z0, Z0
+	VMULPS       64(SI), Z24, Z25
+	VADDPS       Z25, Z1, Z1
+	ADDQ         BX, SI
+	VMULPS       (SI), Z24, Z25
+	VADDPS       Z25, Z2, Z2
+	VMULPS       64(SI), Z24, Z25
+	VADDPS       Z25, Z3, Z3
+	ADDQ         BX, SI
+	VMULPS       (SI), Z24, Z25
+	VADDPS       Z25, Z4, Z4
+	VMULPS       64(SI), Z24, Z25
+	VADDPS       Z25, Z5, Z5
+	ADDQ         BX, SI
+	VMULPS       (SI), Z24, Z25
+	VADDPS       Z25, Z6, Z6
+	VMULPS       64(SI), Z24, Z25
+	VADDPS       Z25, Z7, Z7
+	ADDQ         BX, SI
+	VMULPS       (SI), Z24, Z25
+	VADDPS       Z25, Z8, Z8
+	VMULPS       64(SI), Z24, Z25
+	VADDPS       Z25, Z9, Z9
+	ADDQ         BX, SI
+	VMULPS       (SI), Z24, Z25
+	VADDPS       Z25, Z10, Z10
+	VMULPS       64(SI), Z24, Z25
+	VADDPS       Z25, Z11, Z11
+	ADDQ         BX, SI
+	VMULPS       (SI), Z24, Z25
+	VADDPS       Z25, Z12, Z12
+	VMULPS       64(SI), Z24, Z25
+	VADDPS       Z25, Z13, Z13
+	ADDQ         BX, SI
+	VMULPS       (SI), Z24, Z25
+	VADDPS       Z25, Z14, Z14
+	VMULPS       64(SI), Z24, Z25
+	VADDPS       Z25, Z15, Z15
+	ADDQ         BX, SI
+	VMULPS       (SI), Z24, Z25
+	VADDPS       Z25, Z16, Z16
+	VMULPS       64(SI), Z24, Z25
+	VADDPS       Z25, Z17, Z17
+	ADDQ         BX, SI
+	VMULPS       (SI), Z24, Z25
+	VADDPS       Z25, Z18, Z18
+	VMULPS       64(SI), Z24, Z25
+	VADDPS       Z25, Z19, Z19
+	ADDQ         BX, SI
+	VMULPS       (SI), Z24, Z25
+	VADDPS       Z25, Z20, Z20
+	VMULPS       64(SI), Z24, Z25
+	VADDPS       Z25, Z21, Z21
+	ADDQ         BX, SI
+	VMULPS       (SI), Z24, Z25
+	VADDPS       Z25, Z22, Z22
+	VMULPS       64(SI), Z24, Z24
+	VADDPS       Z24, Z23, Z23
+	ADDQ         BX, SI
+
+alone139:
+	IMUL3Q  $+0, CX, DX
+	ADDQ    AX, DX
+	VMOVUPS Z0, (DX)
+	VMOVUPS Z1, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z2, (DX)
+	VMOVUPS Z3, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z4, (DX)
+	VMOVUPS Z5, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z6, (DX)
+	VMOVUPS Z7, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z8, (DX)
+	VMOVUPS Z9, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z10, (DX)
+	VMOVUPS Z11, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z12, (DX)
+	VMOVUPS Z13, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z14, (DX)
+	VMOVUPS Z15, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z16, (DX)
+	VMOVUPS Z17, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z18, (DX)
+	VMOVUPS Z19, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z20, (DX)
+	VMOVUPS Z21, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z22, (DX)
+	VMOVUPS Z23, 64(DX)
+	ADDQ    CX, DX
+
+next140:
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+12
+	JLE     done
+	MOVB    resume+48(FP), AL
+	TESTB   AL, AL
+	JZ      fresh141
+	MOVQ    acc+40(FP), AX
+	VMOVUPS 1536(AX), Z0
+	VMOVUPS 1600(AX), Z1
+	VMOVUPS 1664(AX), Z2
+	VMOVUPS 1728(AX), Z3
+	VMOVUPS 1792(AX), Z4
+	VMOVUPS 1856(AX), Z5
+	VMOVUPS 1920(AX), Z6
+	VMOVUPS 1984(AX), Z7
+	VMOVUPS 2048(AX), Z8
+	VMOVUPS 2112(AX), Z9
+	VMOVUPS 2176(AX), Z10
+	VMOVUPS 2240(AX), Z11
+	VMOVUPS 2304(AX), Z12
+	VMOVUPS 2368(AX), Z13
+	VMOVUPS 2432(AX), Z14
+	VMOVUPS 2496(AX), Z15
+	VMOVUPS 2560(AX), Z16
+	VMOVUPS 2624(AX), Z17
+	VMOVUPS 2688(AX), Z18
+	VMOVUPS 2752(AX), Z19
+	JMP     begin142
+
+fresh141:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	VXORPS Z16, Z16, Z16
+	VXORPS Z17, Z17, Z17
+	VXORPS Z18, Z18, Z18
+	VXORPS Z19, Z19, Z19
+
+begin142:
+	MOVQ    k+8(FP), AX
+	SHRQ    $0x02, AX
+	XORQ    CX, CX
+	MOVQ    d+56(FP), DX
+	MOVQ    d+56(FP), BX
+	MOVQ    dStride+64(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+12, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+10, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, (SP)
+	MOVQ    SI, 8(SP)
+	MOVQ    R8, 16(SP)
+	MOVQ    c+72(FP), BX
+	MOVQ    cStride+80(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+12, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+10, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 24(SP)
+	MOVQ    SI, 32(SP)
+	MOVQ    R8, 40(SP)
+	MOVQ    near+96(FP), BX
+	MOVQ    dStride+64(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+12, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+10, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 48(SP)
+	MOVQ    SI, 56(SP)
+	MOVQ    R8, 64(SP)
+	MOVQ    acc+40(FP), DX
+	ADDQ    $+2816, DX
+	MOVQ    $+128, BX
+	MOVB    resume+48(FP), SI
+	MOVBQZX SI, SI
+	MOVQ    $+10, DI
+	TESTQ   SI, SI
+	CMOVQEQ CX, DI
+	CMPQ    DI, AX
+	CMOVQGT AX, DI
+	SUBQ    DI, AX
+	MOVQ    DX, 72(SP)
+	MOVQ    BX, 80(SP)
+	MOVQ    DI, 88(SP)
+	MOVQ    b+32(FP), DX
+	MOVQ    $+2147483647, BX
+	CMPQ    BX, AX
+	CMOVQGT AX, BX
+	SUBQ    BX, AX
+	MOVQ    DX, 96(SP)
+	MOVQ    CX, 104(SP)
+	MOVQ    BX, 112(SP)
+	MOVQ    k+8(FP), AX
+	ANDQ    $+3, AX
+	MOVQ    a+16(FP), CX
+	MOVQ    aStride+24(FP), DX
+	ADDQ    DX, DX
+	ADDQ    DX, DX
+	IMUL3Q  $+12, DX, BX
+	ADDQ    CX, BX
+	IMUL3Q  $+15, DX, SI
+	ADDQ    CX, SI
+	IMUL3Q  $+18, DX, DI
+	ADDQ    CX, DI
+	IMUL3Q  $+21, DX, R8
+	ADDQ    CX, R8
+	MOVQ    b+32(FP), CX
+	LEAQ    (SP), R9
+
+stage143:
+	MOVQ  (R9), R10
+	MOVQ  8(R9), R11
+	MOVQ  16(R9), R12
+	TESTQ R12, R12
+	JZ    done145
+
+loop144:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	VMOVUPS      (CX), Z20
+	VMOVUPS      64(CX), Z21
+	VBROADCASTSS (BX), Z22
+	VFMADD231PS  Z20, Z22, Z0
+	VFMADD231PS  Z21, Z22, Z1
+	VBROADCASTSS (BX)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z2
+	VFMADD231PS  Z21, Z22, Z3
+	VBROADCASTSS (BX)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z4
+	VFMADD231PS  Z21, Z22, Z5
+	VBROADCASTSS (SI), Z22
+	VFMADD231PS  Z20, Z22, Z6
+	VFMADD231PS  Z21, Z22, Z7
+	VBROADCASTSS (SI)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z8
+	VFMADD231PS  Z21, Z22, Z9
+	VBROADCASTSS (SI)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z10
+	VFMADD231PS  Z21, Z22, Z11
+	VBROADCASTSS (DI), Z22
+	VFMADD231PS  Z20, Z22, Z12
+	VFMADD231PS  Z21, Z22, Z13
+	VBROADCASTSS (DI)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z14
+	VFMADD231PS  Z21, Z22, Z15
+	VBROADCASTSS (DI)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z16
+	VFMADD231PS  Z21, Z22, Z17
+	VBROADCASTSS (R8), Z22
+	VFMADD231PS  Z20, Z22, Z18
+	VFMADD231PS  Z21, Z22, Z19
+	VMOVUPS      128(CX), Z20
+	VMOVUPS      192(CX), Z21
+	VBROADCASTSS 4(BX), Z22
+	VFMADD231PS  Z20, Z22, Z0
+	VFMADD231PS  Z21, Z22, Z1
+	VBROADCASTSS 4(BX)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z2
+	VFMADD231PS  Z21, Z22, Z3
+	VBROADCASTSS 4(BX)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z4
+	VFMADD231PS  Z21, Z22, Z5
+	VBROADCASTSS 4(SI), Z22
+	VFMADD231PS  Z20, Z22, Z6
+	VFMADD231PS  Z21, Z22, Z7
+	VBROADCASTSS 4(SI)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z8
+	VFMADD231PS  Z21, Z22, Z9
+	VBROADCASTSS 4(SI)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z10
+	VFMADD231PS  Z21, Z22, Z11
+	VBROADCASTSS 4(DI), Z22
+	VFMADD231PS  Z20, Z22, Z12
+	VFMADD231PS  Z21, Z22, Z13
+	VBROADCASTSS 4(DI)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z14
+	VFMADD231PS  Z21, Z22, Z15
+	VBROADCASTSS 4(DI)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z16
+	VFMADD231PS  Z21, Z22, Z17
+	VBROADCASTSS 4(R8), Z22
+	VFMADD231PS  Z20, Z22, Z18
+	VFMADD231PS  Z21, Z22, Z19
+	VMOVUPS      256(CX), Z20
+	VMOVUPS      320(CX), Z21
+	VBROADCASTSS 8(BX), Z22
+	VFMADD231PS  Z20, Z22, Z0
+	VFMADD231PS  Z21, Z22, Z1
+	VBROADCASTSS 8(BX)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z2
+	VFMADD231PS  Z21, Z22, Z3
+	VBROADCASTSS 8(BX)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z4
+	VFMADD231PS  Z21, Z22, Z5
+	VBROADCASTSS 8(SI), Z22
+	VFMADD231PS  Z20, Z22, Z6
+	VFMADD231PS  Z21, Z22, Z7
+	VBROADCASTSS 8(SI)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z8
+	VFMADD231PS  Z21, Z22, Z9
+	VBROADCASTSS 8(SI)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z10
+	VFMADD231PS  Z21, Z22, Z11
+	VBROADCASTSS 8(DI), Z22
+	VFMADD231PS  Z20, Z22, Z12
+	VFMADD231PS  Z21, Z22, Z13
+	VBROADCASTSS 8(DI)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z14
+	VFMADD231PS  Z21, Z22, Z15
+	VBROADCASTSS 8(DI)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z16
+	VFMADD231PS  Z21, Z22, Z17
+	VBROADCASTSS 8(R8), Z22
+	VFMADD231PS  Z20, Z22, Z18
+	VFMADD231PS  Z21, Z22, Z19
+	VMOVUPS      384(CX), Z20
+	VMOVUPS      448(CX), Z21
+	VBROADCASTSS 12(BX), Z22
+	VFMADD231PS  Z20, Z22, Z0
+	VFMADD231PS  Z21, Z22, Z1
+	VBROADCASTSS 12(BX)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z2
+	VFMADD231PS  Z21, Z22, Z3
+	VBROADCASTSS 12(BX)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z4
+	VFMADD231PS  Z21, Z22, Z5
+	VBROADCASTSS 12(SI), Z22
+	VFMADD231PS  Z20, Z22, Z6
+	VFMADD231PS  Z21, Z22, Z7
+	VBROADCASTSS 12(SI)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z8
+	VFMADD231PS  Z21, Z22, Z9
+	VBROADCASTSS 12(SI)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z10
+	VFMADD231PS  Z21, Z22, Z11
+	VBROADCASTSS 12(DI), Z22
+	VFMADD231PS  Z20, Z22, Z12
+	VFMADD231PS  Z21, Z22, Z13
+	VBROADCASTSS 12(DI)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z14
+	VFMADD231PS  Z21, Z22, Z15
+	VBROADCASTSS 12(DI)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z16
+	VFMADD231PS  Z21, Z22, Z17
+	VBROADCASTSS 12(R8), Z22
+	VFMADD231PS  Z20, Z22, Z18
+	VFMADD231PS  Z21, Z22, Z19
+	ADDQ         $+16, BX
+	ADDQ         $+16, SI
+	ADDQ         $+16, DI
+	ADDQ         $+16, R8
+	ADDQ         $+512, CX
+	DECQ         R12
+	JNZ          loop144
+
+done145:
+	ADDQ $+24, R9
+	LEAQ 120(SP), R10
+	CMPQ R9, R10
+	JNE  stage143
+	CMPQ AX, $+1
+	JB   done147
+
+loop146:
+	VMOVUPS      (CX), Z20
+	VMOVUPS      64(CX), Z21
+	VBROADCASTSS (BX), Z22
+	VFMADD231PS  Z20, Z22, Z0
+	VFMADD231PS  Z21, Z22, Z1
+	VBROADCASTSS (BX)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z2
+	VFMADD231PS  Z21, Z22, Z3
+	VBROADCASTSS (BX)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z4
+	VFMADD231PS  Z21, Z22, Z5
+	VBROADCASTSS (SI), Z22
+	VFMADD231PS  Z20, Z22, Z6
+	VFMADD231PS  Z21, Z22, Z7
+	VBROADCASTSS (SI)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z8
+	VFMADD231PS  Z21, Z22, Z9
+	VBROADCASTSS (SI)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z10
+	VFMADD231PS  Z21, Z22, Z11
+	VBROADCASTSS (DI), Z22
+	VFMADD231PS  Z20, Z22, Z12
+	VFMADD231PS  Z21, Z22, Z13
+	VBROADCASTSS (DI)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z14
+	VFMADD231PS  Z21, Z22, Z15
+	VBROADCASTSS (DI)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z16
+	VFMADD231PS  Z21, Z22, Z17
+	VBROADCASTSS (R8), Z22
+	VFMADD231PS  Z20, Z22, Z18
+	VFMADD231PS  Z21, Z22, Z19
+	ADDQ         $+4, BX
+	ADDQ         $+4, SI
+	ADDQ         $+4, DI
+	ADDQ         $+4, R8
+	ADDQ         $+128, CX
+	SUBQ         $+1, AX
+	CMPQ         AX, $+1
+	JAE          loop146
+
+done147:
+	MOVQ    d+56(FP), AX
+	MOVQ    dStride+64(FP), CX
+	ADDQ    CX, CX
+	ADDQ    CX, CX
+	TESTQ   AX, AX
+	JNZ     finish148
+	MOVQ    acc+40(FP), AX
+	VMOVUPS Z0, 1536(AX)
+	VMOVUPS Z1, 1600(AX)
+	VMOVUPS Z2, 1664(AX)
+	VMOVUPS Z3, 1728(AX)
+	VMOVUPS Z4, 1792(AX)
+	VMOVUPS Z5, 1856(AX)
+	VMOVUPS Z6, 1920(AX)
+	VMOVUPS Z7, 1984(AX)
+	VMOVUPS Z8, 2048(AX)
+	VMOVUPS Z9, 2112(AX)
+	VMOVUPS Z10, 2176(AX)
+	VMOVUPS Z11, 2240(AX)
+	VMOVUPS Z12, 2304(AX)
+	VMOVUPS Z13, 2368(AX)
+	VMOVUPS Z14, 2432(AX)
+	VMOVUPS Z15, 2496(AX)
+	VMOVUPS Z16, 2560(AX)
+	VMOVUPS Z17, 2624(AX)
+	VMOVUPS Z18, 2688(AX)
+	VMOVUPS Z19, 2752(AX)
+	JMP     next150
+
+finish148:
+	MOVQ         c+72(FP), DX
+	MOVQ         cStride+80(FP), BX
+	ADDQ         BX, BX
+	ADDQ         BX, BX
+	VBROADCASTSS alpha+88(FP), Z20
+	VXORPS       Z21, Z21, Z21
+	VADDPS       Z21, Z0, Z0
+	VMULPS       Z20, Z0, Z0
+	VADDPS       Z21, Z1, Z1
+	VMULPS       Z20, Z1, Z1
+	VADDPS       Z21, Z2, Z2
+	VMULPS       Z20, Z2, Z2
+	VADDPS       Z21, Z3, Z3
+	VMULPS       Z20, Z3, Z3
+	VADDPS       Z21, Z4, Z4
+	VMULPS       Z20, Z4, Z4
+	VADDPS       Z21, Z5, Z5
+	VMULPS       Z20, Z5, Z5
+	VADDPS       Z21, Z6, Z6
+	VMULPS       Z20, Z6, Z6
+	VADDPS       Z21, Z7, Z7
+	VMULPS       Z20, Z7, Z7
+	VADDPS       Z21, Z8, Z8
+	VMULPS       Z20, Z8, Z8
+	VADDPS       Z21, Z9, Z9
+	VMULPS       Z20, Z9, Z9
+	VADDPS       Z21, Z10, Z10
+	VMULPS       Z20, Z10, Z10
+	VADDPS       Z21, Z11, Z11
+	VMULPS       Z20, Z11, Z11
+	VADDPS       Z21, Z12, Z12
+	VMULPS       Z20, Z12, Z12
+	VADDPS       Z21, Z13, Z13
+	VMULPS       Z20, Z13, Z13
+	VADDPS       Z21, Z14, Z14
+	VMULPS       Z20, Z14, Z14
+	VADDPS       Z21, Z15, Z15
+	VMULPS       Z20, Z15, Z15
+	VADDPS       Z21, Z16, Z16
+	VMULPS       Z20, Z16, Z16
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z20, Z17, Z17
+	VADDPS       Z21, Z18, Z18
+	VMULPS       Z20, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VMULPS       Z20, Z19, Z19
+	TESTQ        DX, DX
+	JZ           alone149
+	VBROADCASTSS beta+92(FP), Z20
+	IMUL3Q       $+12, BX, SI
+	ADDQ         DX, SI
+	VMULPS       (SI), Z20, Z21
+	VADDPS       Z21, Z0, Z0
+	VMULPS       64(SI), Z20, Z21
+	VADDPS       Z21, Z1, Z1
+	ADDQ         BX, SI
+	VMULPS       (SI), Z20, Z21
+	VADDPS       Z21, Z2, Z2
+	VMULPS       64(SI), Z20, Z21
+	VADDPS       Z21, Z3, Z3
+	ADDQ         BX, SI
+	VMULPS       (SI), Z20, Z21
+	VADDPS       Z21, Z4, Z4
+	VMULPS       64(SI), Z20, Z21
+	VADDPS       Z21, Z5, Z5
+	ADDQ         BX, SI
+	VMULPS       (SI), Z20, Z21
+	VADDPS       Z21, Z6, Z6
+	VMULPS       64(SI), Z20, Z21
+	VADDPS       Z21, Z7, Z7
+	ADDQ         BX, SI
+	VMULPS       (SI), Z20, Z21
+	VADDPS       Z21, Z8, Z8
+	VMULPS       64(SI), Z20, Z21
+	VADDPS       Z21, Z9, Z9
+	ADDQ         BX, SI
+	VMULPS       (SI), Z20, Z21
+	VADDPS       Z21, Z10, Z10
+	VMULPS       64(SI), Z20, Z21
+	VADDPS       Z21, Z11, Z11
+	ADDQ         BX, SI
+	VMULPS       (SI), Z20, Z21
+	VADDPS       Z21, Z12, Z12
+	VMULPS       64(SI), Z20, Z21
+	VADDPS       Z21, Z13, Z13
+	ADDQ         BX, SI
+	VMULPS       (SI), Z20, Z21
+	VADDPS       Z21, Z14, Z14
+	VMULPS       64(SI), Z20, Z21
+	VADDPS       Z21, Z15, Z15
+	ADDQ         BX, SI
+	VMULPS       (SI), Z20, Z21
+	VADDPS       Z21, Z16, Z16
+	VMULPS       64(SI), Z20, Z21
+	VADDPS       Z21, Z17, Z17
+	ADDQ         BX, SI
+	VMULPS       (SI), Z20, Z21
+	VADDPS       Z21, Z18, Z18
+	VMULPS       64(SI), Z20, Z20
+	VADDPS       Z20, Z19, Z19
+	ADDQ         BX, SI
+
+alone149:
+	IMUL3Q  $+12, CX, DX
+	ADDQ    AX, DX
+	VMOVUPS Z0, (DX)
+	VMOVUPS Z1, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z2, (DX)
+	VMOVUPS Z3, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z4, (DX)
+	VMOVUPS Z5, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z6, (DX)
+	VMOVUPS Z7, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z8, (DX)
+	VMOVUPS Z9, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z10, (DX)
+	VMOVUPS Z11, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z12, (DX)
+	VMOVUPS Z13, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z14, (DX)
+	VMOVUPS Z15, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z16, (DX)
+	VMOVUPS Z17, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z18, (DX)
+	VMOVUPS Z19, 64(DX)
+	ADDQ    CX, DX
+
+next150:
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+22
+	JLE     done
+	MOVB    resume+48(FP), AL
+	TESTB   AL, AL
+	JZ      fresh151
+	MOVQ    acc+40(FP), AX
+	VMOVUPS 2816(AX), Z0
+	VMOVUPS 2880(AX), Z1
+	VMOVUPS 2944(AX), Z2
+	VMOVUPS 3008(AX), Z3
+	VMOVUPS 3072(AX), Z4
+	VMOVUPS 3136(AX), Z5
+	VMOVUPS 3200(AX), Z6
+	VMOVUPS 3264(AX), Z7
+	VMOVUPS 3328(AX), Z8
+	VMOVUPS 3392(AX), Z9
+	VMOVUPS 3456(AX), Z10
+	VMOVUPS 3520(AX), Z11
+	VMOVUPS 3584(AX), Z12
+	VMOVUPS 3648(AX), Z13
+	VMOVUPS 3712(AX), Z14
+	VMOVUPS 3776(AX), Z15
+	VMOVUPS 3840(AX), Z16
+	VMOVUPS 3904(AX), Z17
+	VMOVUPS 3968(AX), Z18
+	VMOVUPS 4032(AX), Z19
+	JMP     begin152
+
+fresh151:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	VXORPS Z16, Z16, Z16
+	VXORPS Z17, Z17, Z17
+	VXORPS Z18, Z18, Z18
+	VXORPS Z19, Z19, Z19
+
+begin152:
+	MOVQ    k+8(FP), AX
+	SHRQ    $0x02, AX
+	XORQ    CX, CX
+	MOVQ    d+56(FP), DX
+	MOVQ    d+56(FP), BX
+	MOVQ    dStride+64(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+22, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+10, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, (SP)
+	MOVQ    SI, 8(SP)
+	MOVQ    R8, 16(SP)
+	MOVQ    c+72(FP), BX
+	MOVQ    cStride+80(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+22, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+10, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 24(SP)
+	MOVQ    SI, 32(SP)
+	MOVQ    R8, 40(SP)
+	MOVQ    near+96(FP), BX
+	MOVQ    dStride+64(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+22, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+10, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 48(SP)
+	MOVQ    SI, 56(SP)
+	MOVQ    R8, 64(SP)
+	MOVQ    acc+40(FP), DX
+	ADDQ    $+4096, DX
+	MOVQ    $+128, BX
+	MOVB    resume+48(FP), SI
+	MOVBQZX SI, SI
+	MOVQ    $+10, DI
+	TESTQ   SI, SI
+	CMOVQEQ CX, DI
+	CMPQ    DI, AX
+	CMOVQGT AX, DI
+	SUBQ    DI, AX
+	MOVQ    DX, 72(SP)
+	MOVQ    BX, 80(SP)
+	MOVQ    DI, 88(SP)
+	MOVQ    b+32(FP), DX
+	MOVQ    $+2147483647, BX
+	CMPQ    BX, AX
+	CMOVQGT AX, BX
+	SUBQ    BX, AX
+	MOVQ    DX, 96(SP)
+	MOVQ    CX, 104(SP)
+	MOVQ    BX, 112(SP)
+	MOVQ    k+8(FP), AX
+	ANDQ    $+3, AX
+	MOVQ    a+16(FP), CX
+	MOVQ    aStride+24(FP), DX
+	ADDQ    DX, DX
+	ADDQ    DX, DX
+	IMUL3Q  $+22, DX, BX
+	ADDQ    CX, BX
+	IMUL3Q  $+25, DX, SI
+	ADDQ    CX, SI
+	IMUL3Q  $+28, DX, DI
+	ADDQ    CX, DI
+	IMUL3Q  $+31, DX, R8
+	ADDQ    CX, R8
+	MOVQ    b+32(FP), CX
+	LEAQ    (SP), R9
+
+stage153:
+	MOVQ  (R9), R10
+	MOVQ  8(R9), R11
+	MOVQ  16(R9), R12
+	TESTQ R12, R12
+	JZ    done155
+
+loop154:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	VMOVUPS      (CX), Z20
+	VMOVUPS      64(CX), Z21
+	VBROADCASTSS (BX), Z22
+	VFMADD231PS  Z20, Z22, Z0
+	VFMADD231PS  Z21, Z22, Z1
+	VBROADCASTSS (BX)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z2
+	VFMADD231PS  Z21, Z22, Z3
+	VBROADCASTSS (BX)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z4
+	VFMADD231PS  Z21, Z22, Z5
+	VBROADCASTSS (SI), Z22
+	VFMADD231PS  Z20, Z22, Z6
+	VFMADD231PS  Z21, Z22, Z7
+	VBROADCASTSS (SI)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z8
+	VFMADD231PS  Z21, Z22, Z9
+	VBROADCASTSS (SI)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z10
+	VFMADD231PS  Z21, Z22, Z11
+	VBROADCASTSS (DI), Z22
+	VFMADD231PS  Z20, Z22, Z12
+	VFMADD231PS  Z21, Z22, Z13
+	VBROADCASTSS (DI)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z14
+	VFMADD231PS  Z21, Z22, Z15
+	VBROADCASTSS (DI)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z16
+	VFMADD231PS  Z21, Z22, Z17
+	VBROADCASTSS (R8), Z22
+	VFMADD231PS  Z20, Z22, Z18
+	VFMADD231PS  Z21, Z22, Z19
+	VMOVUPS      128(CX), Z20
+	VMOVUPS      192(CX), Z21
+	VBROADCASTSS 4(BX), Z22
+	VFMADD231PS  Z20, Z22, Z0
+	VFMADD231PS  Z21, Z22, Z1
+	VBROADCASTSS 4(BX)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z2
+	VFMADD231PS  Z21, Z22, Z3
+	VBROADCASTSS 4(BX)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z4
+	VFMADD231PS  Z21, Z22, Z5
+	VBROADCASTSS 4(SI), Z22
+	VFMADD231PS  Z20, Z22, Z6
+	VFMADD231PS  Z21, Z22, Z7
+	VBROADCASTSS 4(SI)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z8
+	VFMADD231PS  Z21, Z22, Z9
+	VBROADCASTSS 4(SI)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z10
+	VFMADD231PS  Z21, Z22, Z11
+	VBROADCASTSS 4(DI), Z22
+	VFMADD231PS  Z20, Z22, Z12
+	VFMADD231PS  Z21, Z22, Z13
+	VBROADCASTSS 4(DI)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z14
+	VFMADD231PS  Z21, Z22, Z15
+	VBROADCASTSS 4(DI)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z16
+	VFMADD231PS  Z21, Z22, Z17
+	VBROADCASTSS 4(R8), Z22
+	VFMADD231PS  Z20, Z22, Z18
+	VFMADD231PS  Z21, Z22, Z19
+	VMOVUPS      256(CX), Z20
+	VMOVUPS      320(CX), Z21
+	VBROADCASTSS 8(BX), Z22
+	VFMADD231PS  Z20, Z22, Z0
+	VFMADD231PS  Z21, Z22, Z1
+	VBROADCASTSS 8(BX)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z2
+	VFMADD231PS  Z21, Z22, Z3
+	VBROADCASTSS 8(BX)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z4
+	VFMADD231PS  Z21, Z22, Z5
+	VBROADCASTSS 8(SI), Z22
+	VFMADD231PS  Z20, Z22, Z6
+	VFMADD231PS  Z21, Z22, Z7
+	VBROADCASTSS 8(SI)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z8
+	VFMADD231PS  Z21, Z22, Z9
+	VBROADCASTSS 8(SI)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z10
+	VFMADD231PS  Z21, Z22, Z11
+	VBROADCASTSS 8(DI), Z22
+	VFMADD231PS  Z20, Z22, Z12
+	VFMADD231PS  Z21, Z22, Z13
+	VBROADCASTSS 8(DI)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z14
+	VFMADD231PS  Z21, Z22, Z15
+	VBROADCASTSS 8(DI)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z16
+	VFMADD231PS  Z21, Z22, Z17
+	VBROADCASTSS 8(R8), Z22
+	VFMADD231PS  Z20, Z22, Z18
+	VFMADD231PS  Z21, Z22, Z19
+	VMOVUPS      384(CX), Z20
+	VMOVUPS      448(CX), Z21
+	VBROADCASTSS 12(BX), Z22
+	VFMADD231PS  Z20, Z22, Z0
+	VFMADD231PS  Z21, Z22, Z1
+	VBROADCASTSS 12(BX)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z2
+	VFMADD231PS  Z21, Z22, Z3
+	VBROADCASTSS 12(BX)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z4
+	VFMADD231PS  Z21, Z22, Z5
+	VBROADCASTSS 12(SI), Z22
+	VFMADD231PS  Z20, Z22, Z6
+	VFMADD231PS  Z21, Z22, Z7
+	VBROADCASTSS 12(SI)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z8
+	VFMADD231PS  Z21, Z22, Z9
+	VBROADCASTSS 12(SI)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z10
+	VFMADD231PS  Z21, Z22, Z11
+	VBROADCASTSS 12(DI), Z22
+	VFMADD231PS  Z20, Z22, Z12
+	VFMADD231PS  Z21, Z22, Z13
+	VBROADCASTSS 12(DI)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z14
+	VFMADD231PS  Z21, Z22, Z15
+	VBROADCASTSS 12(DI)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z16
+	VFMADD231PS  Z21, Z22, Z17
+	VBROADCASTSS 12(R8), Z22
+	VFMADD231PS  Z20, Z22, Z18
+	VFMADD231PS  Z21, Z22, Z19
+	ADDQ         $+16, BX
+	ADDQ         $+16, SI
+	ADDQ         $+16, DI
+	ADDQ         $+16, R8
+	ADDQ         $+512, CX
+	DECQ         R12
+	JNZ          loop154
+
+done155:
+	ADDQ $+24, R9
+	LEAQ 120(SP), R10
+	CMPQ R9, R10
+	JNE  stage153
+	CMPQ AX, $+1
+	JB   done157
+
+loop156:
+	VMOVUPS      (CX), Z20
+	VMOVUPS      64(CX), Z21
+	VBROADCASTSS (BX), Z22
+	VFMADD231PS  Z20, Z22, Z0
+	VFMADD231PS  Z21, Z22, Z1
+	VBROADCASTSS (BX)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z2
+	VFMADD231PS  Z21, Z22, Z3
+	VBROADCASTSS (BX)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z4
+	VFMADD231PS  Z21, Z22, Z5
+	VBROADCASTSS (SI), Z22
+	VFMADD231PS  Z20, Z22, Z6
+	VFMADD231PS  Z21, Z22, Z7
+	VBROADCASTSS (SI)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z8
+	VFMADD231PS  Z21, Z22, Z9
+	VBROADCASTSS (SI)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z10
+	VFMADD231PS  Z21, Z22, Z11
+	VBROADCASTSS (DI), Z22
+	VFMADD231PS  Z20, Z22, Z12
+	VFMADD231PS  Z21, Z22, Z13
+	VBROADCASTSS (DI)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z14
+	VFMADD231PS  Z21, Z22, Z15
+	VBROADCASTSS (DI)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z16
+	VFMADD231PS  Z21, Z22, Z17
+	VBROADCASTSS (R8), Z22
+	VFMADD231PS  Z20, Z22, Z18
+	VFMADD231PS  Z21, Z22, Z19
+	ADDQ         $+4, BX
+	ADDQ         $+4, SI
+	ADDQ         $+4, DI
+	ADDQ         $+4, R8
+	ADDQ         $+128, CX
+	SUBQ         $+1, AX
+	CMPQ         AX, $+1
+	JAE          loop156
+
+done157:
+	MOVQ    d+56(FP), AX
+	MOVQ    dStride+64(FP), CX
+	ADDQ    CX, CX
+	ADDQ    CX, CX
+	TESTQ   AX, AX
+	JNZ     finish158
+	MOVQ    acc+40(FP), AX
+	VMOVUPS Z0, 2816(AX)
+	VMOVUPS Z1, 2880(AX)
+	VMOVUPS Z2, 2944(AX)
+	VMOVUPS Z3, 3008(AX)
+	VMOVUPS Z4, 3072(AX)
+	VMOVUPS Z5, 3136(AX)
+	VMOVUPS Z6, 3200(AX)
+	VMOVUPS Z7, 3264(AX)
+	VMOVUPS Z8, 3328(AX)
+	VMOVUPS Z9, 3392(AX)
+	VMOVUPS Z10, 3456(AX)
+	VMOVUPS Z11, 3520(AX)
+	VMOVUPS Z12, 3584(AX)
+	VMOVUPS Z13, 3648(AX)
+	VMOVUPS Z14, 3712(AX)
+	VMOVUPS Z15, 3776(AX)
+	VMOVUPS Z16, 3840(AX)
+	VMOVUPS Z17, 3904(AX)
+	VMOVUPS Z18, 3968(AX)
+	VMOVUPS Z19, 4032(AX)
+	JMP     next160
+
+finish158:
+	MOVQ         c+72(FP), DX
+	MOVQ         cStride+80(FP), BX
+	ADDQ         BX, BX
+	ADDQ         BX, BX
+	VBROADCASTSS alpha+88(FP), Z20
+	VXORPS       Z21, Z21, Z21
+	VADDPS       Z21, Z0, Z0
+	VMULPS       Z20, Z0, Z0
+	VADDPS       Z21, Z1, Z1
+	VMULPS       Z20, Z1, Z1
+	VADDPS       Z21, Z2, Z2
+	VMULPS       Z20, Z2, Z2
+	VADDPS       Z21, Z3, Z3
+	VMULPS       Z20, Z3, Z3
+	VADDPS       Z21, Z4, Z4
+	VMULPS       Z20, Z4, Z4
+	VADDPS       Z21, Z5, Z5
+	VMULPS       Z20, Z5, Z5
+	VADDPS       Z21, Z6, Z6
+	VMULPS       Z20, Z6, Z6
+	VADDPS       Z21, Z7, Z7
+	VMULPS       Z20, Z7, Z7
+	VADDPS       Z21, Z8, Z8
+	VMULPS       Z20, Z8, Z8
+	VADDPS       Z21, Z9, Z9
+	VMULPS       Z20, Z9, Z9
+	VADDPS       Z21, Z10, Z10
+	VMULPS       Z20, Z10, Z10
+	VADDPS       Z21, Z11, Z11
+	VMULPS       Z20, Z11, Z11
+	VADDPS       Z21, Z12, Z12
+	VMULPS       Z20, Z12, Z12
+	VADDPS       Z21, Z13, Z13
+	VMULPS       Z20, Z13, Z13
+	VADDPS       Z21, Z14, Z14
+	VMULPS       Z20, Z14, Z14
+	VADDPS       Z21, Z15, Z15
+	VMULPS       Z20, Z15, Z15
+	VADDPS       Z21, Z16, Z16
+	VMULPS       Z20, Z16, Z16
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z20, Z17, Z17
+	VADDPS       Z21, Z18, Z18
+	VMULPS       Z20, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VMULPS       Z20, Z19, Z19
+	TESTQ        DX, DX
+	JZ           alone159
+	VBROADCASTSS beta+92(FP), Z20
+	IMUL3Q       $+22, BX, SI
+	ADDQ         DX, SI
+	VMULPS       (SI), Z20, Z21
+	VADDPS       Z21, Z0, Z0
+	VMULPS       64(SI), Z20, Z21
+	VADDPS       Z21, Z1, Z1
+	ADDQ         BX, SI
+	VMULPS       (SI), Z20, Z21
+	VADDPS       Z21, Z2, Z2
+	VMULPS       64(SI), Z20, Z21
+	VADDPS       Z21, Z3, Z3
+	ADDQ         BX, SI
+	VMULPS       (SI), Z20, Z21
+	VADDPS       Z21, Z4, Z4
+	VMULPS       64(SI), Z20, Z21
+	VADDPS       Z21, Z5, Z5
+	ADDQ         BX, SI
+	VMULPS       (SI), Z20, Z21
+	VADDPS       Z21, Z6, Z6
+	VMULPS       64(SI), Z20, Z21
+	VADDPS       Z21, Z7, Z7
+	ADDQ         BX, SI
+	VMULPS       (SI), Z20, Z21
+	VADDPS       Z21, Z8, Z8
+	VMULPS       64(SI), Z20, Z21
+	VADDPS       Z21, Z9, Z9
+	ADDQ         BX, SI
+	VMULPS       (SI), Z20, Z21
+	VADDPS       Z21, Z10, Z10
+	VMULPS       64(SI), Z20, Z21
+	VADDPS       Z21, Z11, Z11
+	ADDQ         BX, SI
+	VMULPS       (SI), Z20, Z21
+	VADDPS       Z21, Z12, Z12
+	VMULPS       64(SI), Z20, Z21
+	VADDPS       Z21, Z13, Z13
+	ADDQ         BX, SI
+	VMULPS       (SI), Z20, Z21
+	VADDPS       Z21, Z14, Z14
+	VMULPS       64(SI), Z20, Z21
+	VADDPS       Z21, Z15, Z15
+	ADDQ         BX, SI
+	VMULPS       (SI), Z20, Z21
+	VADDPS       Z21, Z16, Z16
+	VMULPS       64(SI), Z20, Z21
+	VADDPS       Z21, Z17, Z17
+	ADDQ         BX, SI
+	VMULPS       (SI), Z20, Z21
+	VADDPS       Z21, Z18, Z18
+	VMULPS       64(SI), Z20, Z20
+	VADDPS       Z20, Z19, Z19
+	ADDQ         BX, SI
+
+alone159:
+	IMUL3Q  $+22, CX, DX
+	ADDQ    AX, DX
+	VMOVUPS Z0, (DX)
+	VMOVUPS Z1, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z2, (DX)
+	VMOVUPS Z3, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z4, (DX)
+	VMOVUPS Z5, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z6, (DX)
+	VMOVUPS Z7, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z8, (DX)
+	VMOVUPS Z9, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z10, (DX)
+	VMOVUPS Z11, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z12, (DX)
+	VMOVUPS Z13, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z14, (DX)
+	VMOVUPS Z15, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z16, (DX)
+	VMOVUPS Z17, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z18, (DX)
+	VMOVUPS Z19, 64(DX)
+	ADDQ    CX, DX
+
+next160:
+done:
+	VZEROUPPER
+	RET
+
+// func GemmCornerAVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
+// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
+TEXT ·GemmCornerAVX512(SB), NOSPLIT, $120-96
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+4
+	JGT     many
+	MOVB    resume+40(FP), AL
+	TESTB   AL, AL
+	JZ      fresh161
+	MOVQ    acc+32(FP), AX
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	VMOVUPS 128(AX), Z2
+	VMOVUPS 192(AX), Z3
+	VMOVUPS 256(AX), Z4
+	VMOVUPS 320(AX), Z5
+	VMOVUPS 384(AX), Z6
+	VMOVUPS 448(AX), Z7
+	JMP     begin162
+
+fresh161:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+
+begin162:
+	MOVQ    k+8(FP), AX
+	SHRQ    $0x02, AX
+	XORQ    CX, CX
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, (SP)
+	MOVQ    SI, 8(SP)
+	MOVQ    R8, 16(SP)
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 24(SP)
+	MOVQ    SI, 32(SP)
+	MOVQ    R8, 40(SP)
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 48(SP)
+	MOVQ    SI, 56(SP)
+	MOVQ    R8, 64(SP)
+	MOVQ    acc+32(FP), DX
+	ADDQ    $+512, DX
+	MOVQ    $+128, BX
+	MOVB    resume+40(FP), SI
+	MOVBQZX SI, SI
+	MOVQ    $+4, DI
+	TESTQ   SI, SI
+	CMOVQEQ CX, DI
+	CMPQ    DI, AX
+	CMOVQGT AX, DI
+	SUBQ    DI, AX
+	MOVQ    DX, 72(SP)
+	MOVQ    BX, 80(SP)
+	MOVQ    DI, 88(SP)
+	MOVQ    b+24(FP), DX
+	MOVQ    $+2147483647, BX
+	CMPQ    BX, AX
+	CMOVQGT AX, BX
+	SUBQ    BX, AX
+	MOVQ    DX, 96(SP)
+	MOVQ    CX, 104(SP)
+	MOVQ    BX, 112(SP)
+	MOVQ    k+8(FP), AX
+	ANDQ    $+3, AX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
+	LEAQ    (SP), BX
+
+stage163:
+	MOVQ  (BX), SI
+	MOVQ  8(BX), DI
+	MOVQ  16(BX), R8
+	TESTQ R8, R8
+	JZ    done165
+
+loop164:
+	PREFETCHT0   (SI)
+	PREFETCHT0   64(SI)
+	ADDQ         DI, SI
+	VMOVUPS      (DX), Z8
+	VMOVUPS      64(DX), Z9
+	VBROADCASTSS (CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 8(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 12(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      128(DX), Z8
+	VMOVUPS      192(DX), Z9
+	VBROADCASTSS 128(CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 132(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 136(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 140(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      256(DX), Z8
+	VMOVUPS      320(DX), Z9
+	VBROADCASTSS 256(CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 260(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 264(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 268(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      384(DX), Z8
+	VMOVUPS      448(DX), Z9
+	VBROADCASTSS 384(CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 388(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 392(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 396(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	ADDQ         $+512, CX
+	ADDQ         $+512, DX
+	DECQ         R8
+	JNZ          loop164
+
+done165:
+	ADDQ $+24, BX
+	LEAQ 120(SP), SI
+	CMPQ BX, SI
+	JNE  stage163
+	CMPQ AX, $+1
+	JB   done167
+
+loop166:
+	VMOVUPS      (DX), Z8
+	VMOVUPS      64(DX), Z9
+	VBROADCASTSS (CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 8(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 12(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	ADDQ         $+128, CX
+	ADDQ         $+128, DX
+	SUBQ         $+1, AX
+	CMPQ         AX, $+1
+	JAE          loop166
+
+done167:
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
+	ADDQ    CX, CX
+	ADDQ    CX, CX
+	TESTQ   AX, AX
+	JNZ     finish168
+	MOVQ    acc+32(FP), AX
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, 256(AX)
+	VMOVUPS Z5, 320(AX)
+	VMOVUPS Z6, 384(AX)
+	VMOVUPS Z7, 448(AX)
+	JMP     next170
+
+finish168:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
+	ADDQ         BX, BX
+	ADDQ         BX, BX
+	VBROADCASTSS alpha+80(FP), Z8
+	VXORPS       Z9, Z9, Z9
+	VADDPS       Z9, Z0, Z0
+	VMULPS       Z8, Z0, Z0
+	VADDPS       Z9, Z1, Z1
+	VMULPS       Z8, Z1, Z1
+	VADDPS       Z9, Z2, Z2
+	VMULPS       Z8, Z2, Z2
+	VADDPS       Z9, Z3, Z3
+	VMULPS       Z8, Z3, Z3
+	VADDPS       Z9, Z4, Z4
+	VMULPS       Z8, Z4, Z4
+	VADDPS       Z9, Z5, Z5
+	VMULPS       Z8, Z5, Z5
+	VADDPS       Z9, Z6, Z6
+	VMULPS       Z8, Z6, Z6
+	VADDPS       Z9, Z7, Z7
+	VMULPS       Z8, Z7, Z7
+	TESTQ        DX, DX
+	JZ           alone169
+	VBROADCASTSS beta+84(FP), Z8
+	IMUL3Q       $+0, BX, SI
+	ADDQ         DX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z0, Z0
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z1, Z1
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z2, Z2
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z3, Z3
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z4, Z4
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z5, Z5
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z6, Z6
+	VMULPS       64(SI), Z8, Z8
+	VADDPS       Z8, Z7, Z7
+	ADDQ         BX, SI
+
+alone169:
+	IMUL3Q  $+0, CX, DX
+	ADDQ    AX, DX
+	VMOVUPS Z0, (DX)
+	VMOVUPS Z1, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z2, (DX)
+	VMOVUPS Z3, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z4, (DX)
+	VMOVUPS Z5, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z6, (DX)
+	VMOVUPS Z7, 64(DX)
+	ADDQ    CX, DX
+
+next170:
+	JMP done
+
+many:
+	MOVB    resume+40(FP), AL
+	TESTB   AL, AL
+	JZ      fresh171
+	MOVQ    acc+32(FP), AX
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	VMOVUPS 128(AX), Z2
+	VMOVUPS 192(AX), Z3
+	VMOVUPS 256(AX), Z4
+	VMOVUPS 320(AX), Z5
+	VMOVUPS 384(AX), Z6
+	VMOVUPS 448(AX), Z7
+	VMOVUPS 512(AX), Z8
+	VMOVUPS 576(AX), Z9
+	VMOVUPS 640(AX), Z10
+	VMOVUPS 704(AX), Z11
+	VMOVUPS 768(AX), Z12
+	VMOVUPS 832(AX), Z13
+	VMOVUPS 896(AX), Z14
+	VMOVUPS 960(AX), Z15
+	JMP     begin172
+
+fresh171:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -6419,13 +7994,13 @@ fresh121:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin122:
-	MOVQ    k+0(FP), AX
+begin172:
+	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
-	MOVQ    d+40(FP), DX
-	MOVQ    d+40(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+0, SI, DI
@@ -6441,8 +8016,8 @@ begin122:
 	MOVQ    DI, (SP)
 	MOVQ    SI, 8(SP)
 	MOVQ    R8, 16(SP)
-	MOVQ    c+56(FP), BX
-	MOVQ    cStride+64(FP), SI
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+0, SI, DI
@@ -6458,8 +8033,8 @@ begin122:
 	MOVQ    DI, 24(SP)
 	MOVQ    SI, 32(SP)
 	MOVQ    R8, 40(SP)
-	MOVQ    near+80(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+0, SI, DI
@@ -6475,10 +8050,10 @@ begin122:
 	MOVQ    DI, 48(SP)
 	MOVQ    SI, 56(SP)
 	MOVQ    R8, 64(SP)
-	MOVQ    acc+24(FP), DX
+	MOVQ    acc+32(FP), DX
 	ADDQ    $+1024, DX
 	MOVQ    $+128, BX
-	MOVB    resume+32(FP), SI
+	MOVB    resume+40(FP), SI
 	MOVBQZX SI, SI
 	MOVQ    $+8, DI
 	TESTQ   SI, SI
@@ -6489,7 +8064,7 @@ begin122:
 	MOVQ    DX, 72(SP)
 	MOVQ    BX, 80(SP)
 	MOVQ    DI, 88(SP)
-	MOVQ    b+16(FP), DX
+	MOVQ    b+24(FP), DX
 	MOVQ    $+2147483647, BX
 	CMPQ    BX, AX
 	CMOVQGT AX, BX
@@ -6497,20 +8072,20 @@ begin122:
 	MOVQ    DX, 96(SP)
 	MOVQ    CX, 104(SP)
 	MOVQ    BX, 112(SP)
-	MOVQ    k+0(FP), AX
+	MOVQ    k+8(FP), AX
 	ANDQ    $+3, AX
-	MOVQ    a+8(FP), CX
-	MOVQ    b+16(FP), DX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
 	LEAQ    (SP), BX
 
-stage123:
+stage173:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done125
+	JZ    done175
 
-loop124:
+loop174:
 	PREFETCHT0   (SI)
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
@@ -6621,17 +8196,17 @@ loop124:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop124
+	JNZ          loop174
 
-done125:
+done175:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage123
+	JNE  stage173
 	CMPQ AX, $+1
-	JB   done127
+	JB   done177
 
-loop126:
+loop176:
 	VMOVUPS      (DX), Z16
 	VMOVUPS      64(DX), Z17
 	VBROADCASTSS (CX), Z18
@@ -6662,16 +8237,16 @@ loop126:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop126
+	JAE          loop176
 
-done127:
-	MOVQ    d+40(FP), AX
-	MOVQ    dStride+48(FP), CX
+done177:
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish128
-	MOVQ    acc+24(FP), AX
+	JNZ     finish178
+	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -6688,14 +8263,14 @@ done127:
 	VMOVUPS Z13, 832(AX)
 	VMOVUPS Z14, 896(AX)
 	VMOVUPS Z15, 960(AX)
-	JMP     next130
+	JMP     next180
 
-finish128:
-	MOVQ         c+56(FP), DX
-	MOVQ         cStride+64(FP), BX
+finish178:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
 	ADDQ         BX, BX
-	VBROADCASTSS alpha+72(FP), Z16
+	VBROADCASTSS alpha+80(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
 	VMULPS       Z16, Z0, Z0
@@ -6730,8 +8305,8 @@ finish128:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        DX, DX
-	JZ           alone129
-	VBROADCASTSS beta+76(FP), Z16
+	JZ           alone179
+	VBROADCASTSS beta+84(FP), Z16
 	IMUL3Q       $+0, BX, SI
 	ADDQ         DX, SI
 	VMULPS       (SI), Z16, Z17
@@ -6775,7 +8350,7 @@ finish128:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         BX, SI
 
-alone129:
+alone179:
 	IMUL3Q  $+0, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Z0, (DX)
@@ -6803,11 +8378,14 @@ alone129:
 	VMOVUPS Z15, 64(DX)
 	ADDQ    CX, DX
 
-next130:
-	MOVB    resume+32(FP), AL
+next180:
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+8
+	JLE     done
+	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh131
-	MOVQ    acc+24(FP), AX
+	JZ      fresh181
+	MOVQ    acc+32(FP), AX
 	VMOVUPS 1024(AX), Z0
 	VMOVUPS 1088(AX), Z1
 	VMOVUPS 1152(AX), Z2
@@ -6824,9 +8402,9 @@ next130:
 	VMOVUPS 1856(AX), Z13
 	VMOVUPS 1920(AX), Z14
 	VMOVUPS 1984(AX), Z15
-	JMP     begin132
+	JMP     begin182
 
-fresh131:
+fresh181:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -6844,13 +8422,13 @@ fresh131:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin132:
-	MOVQ    k+0(FP), AX
+begin182:
+	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
-	MOVQ    d+40(FP), DX
-	MOVQ    d+40(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+8, SI, DI
@@ -6866,8 +8444,8 @@ begin132:
 	MOVQ    DI, (SP)
 	MOVQ    SI, 8(SP)
 	MOVQ    R8, 16(SP)
-	MOVQ    c+56(FP), BX
-	MOVQ    cStride+64(FP), SI
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+8, SI, DI
@@ -6883,8 +8461,8 @@ begin132:
 	MOVQ    DI, 24(SP)
 	MOVQ    SI, 32(SP)
 	MOVQ    R8, 40(SP)
-	MOVQ    near+80(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+8, SI, DI
@@ -6900,10 +8478,10 @@ begin132:
 	MOVQ    DI, 48(SP)
 	MOVQ    SI, 56(SP)
 	MOVQ    R8, 64(SP)
-	MOVQ    acc+24(FP), DX
+	MOVQ    acc+32(FP), DX
 	ADDQ    $+2048, DX
 	MOVQ    $+128, BX
-	MOVB    resume+32(FP), SI
+	MOVB    resume+40(FP), SI
 	MOVBQZX SI, SI
 	MOVQ    $+8, DI
 	TESTQ   SI, SI
@@ -6914,7 +8492,7 @@ begin132:
 	MOVQ    DX, 72(SP)
 	MOVQ    BX, 80(SP)
 	MOVQ    DI, 88(SP)
-	MOVQ    b+16(FP), DX
+	MOVQ    b+24(FP), DX
 	MOVQ    $+2147483647, BX
 	CMPQ    BX, AX
 	CMOVQGT AX, BX
@@ -6922,20 +8500,20 @@ begin132:
 	MOVQ    DX, 96(SP)
 	MOVQ    CX, 104(SP)
 	MOVQ    BX, 112(SP)
-	MOVQ    k+0(FP), AX
+	MOVQ    k+8(FP), AX
 	ANDQ    $+3, AX
-	MOVQ    a+8(FP), CX
-	MOVQ    b+16(FP), DX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
 	LEAQ    (SP), BX
 
-stage133:
+stage183:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done135
+	JZ    done185
 
-loop134:
+loop184:
 	PREFETCHT0   (SI)
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
@@ -7046,17 +8624,17 @@ loop134:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop134
+	JNZ          loop184
 
-done135:
+done185:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage133
+	JNE  stage183
 	CMPQ AX, $+1
-	JB   done137
+	JB   done187
 
-loop136:
+loop186:
 	VMOVUPS      (DX), Z16
 	VMOVUPS      64(DX), Z17
 	VBROADCASTSS 32(CX), Z18
@@ -7087,16 +8665,16 @@ loop136:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop136
+	JAE          loop186
 
-done137:
-	MOVQ    d+40(FP), AX
-	MOVQ    dStride+48(FP), CX
+done187:
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish138
-	MOVQ    acc+24(FP), AX
+	JNZ     finish188
+	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, 1024(AX)
 	VMOVUPS Z1, 1088(AX)
 	VMOVUPS Z2, 1152(AX)
@@ -7113,14 +8691,14 @@ done137:
 	VMOVUPS Z13, 1856(AX)
 	VMOVUPS Z14, 1920(AX)
 	VMOVUPS Z15, 1984(AX)
-	JMP     next140
+	JMP     next190
 
-finish138:
-	MOVQ         c+56(FP), DX
-	MOVQ         cStride+64(FP), BX
+finish188:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
 	ADDQ         BX, BX
-	VBROADCASTSS alpha+72(FP), Z16
+	VBROADCASTSS alpha+80(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
 	VMULPS       Z16, Z0, Z0
@@ -7155,8 +8733,8 @@ finish138:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        DX, DX
-	JZ           alone139
-	VBROADCASTSS beta+76(FP), Z16
+	JZ           alone189
+	VBROADCASTSS beta+84(FP), Z16
 	IMUL3Q       $+8, BX, SI
 	ADDQ         DX, SI
 	VMULPS       (SI), Z16, Z17
@@ -7200,7 +8778,7 @@ finish138:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         BX, SI
 
-alone139:
+alone189:
 	IMUL3Q  $+8, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Z0, (DX)
@@ -7228,11 +8806,14 @@ alone139:
 	VMOVUPS Z15, 64(DX)
 	ADDQ    CX, DX
 
-next140:
-	MOVB    resume+32(FP), AL
+next190:
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+16
+	JLE     done
+	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh141
-	MOVQ    acc+24(FP), AX
+	JZ      fresh191
+	MOVQ    acc+32(FP), AX
 	VMOVUPS 2112(AX), Z0
 	VMOVUPS 2240(AX), Z1
 	VMOVUPS 2368(AX), Z2
@@ -7249,9 +8830,9 @@ next140:
 	VMOVUPS 3776(AX), Z13
 	VMOVUPS 3904(AX), Z14
 	VMOVUPS 4032(AX), Z15
-	JMP     begin142
+	JMP     begin192
 
-fresh141:
+fresh191:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -7269,13 +8850,13 @@ fresh141:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin142:
-	MOVQ    k+0(FP), AX
+begin192:
+	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
-	MOVQ    d+40(FP), DX
-	MOVQ    d+40(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+16, SI, DI
@@ -7291,8 +8872,8 @@ begin142:
 	MOVQ    DI, (SP)
 	MOVQ    SI, 8(SP)
 	MOVQ    R8, 16(SP)
-	MOVQ    c+56(FP), BX
-	MOVQ    cStride+64(FP), SI
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+16, SI, DI
@@ -7308,8 +8889,8 @@ begin142:
 	MOVQ    DI, 24(SP)
 	MOVQ    SI, 32(SP)
 	MOVQ    R8, 40(SP)
-	MOVQ    near+80(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+16, SI, DI
@@ -7325,10 +8906,10 @@ begin142:
 	MOVQ    DI, 48(SP)
 	MOVQ    SI, 56(SP)
 	MOVQ    R8, 64(SP)
-	MOVQ    acc+24(FP), DX
+	MOVQ    acc+32(FP), DX
 	ADDQ    $+4096, DX
 	MOVQ    $+128, BX
-	MOVB    resume+32(FP), SI
+	MOVB    resume+40(FP), SI
 	MOVBQZX SI, SI
 	MOVQ    $+16, DI
 	TESTQ   SI, SI
@@ -7339,7 +8920,7 @@ begin142:
 	MOVQ    DX, 72(SP)
 	MOVQ    BX, 80(SP)
 	MOVQ    DI, 88(SP)
-	MOVQ    b+16(FP), DX
+	MOVQ    b+24(FP), DX
 	MOVQ    $+2147483647, BX
 	CMPQ    BX, AX
 	CMOVQGT AX, BX
@@ -7347,20 +8928,20 @@ begin142:
 	MOVQ    DX, 96(SP)
 	MOVQ    CX, 104(SP)
 	MOVQ    BX, 112(SP)
-	MOVQ    k+0(FP), AX
+	MOVQ    k+8(FP), AX
 	ANDQ    $+3, AX
-	MOVQ    a+8(FP), CX
-	MOVQ    b+16(FP), DX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
 	LEAQ    (SP), BX
 
-stage143:
+stage193:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done145
+	JZ    done195
 
-loop144:
+loop194:
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
 	VMOVUPS      64(DX), Z16
@@ -7498,17 +9079,17 @@ loop144:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop144
+	JNZ          loop194
 
-done145:
+done195:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage143
+	JNE  stage193
 	CMPQ AX, $+1
-	JB   done147
+	JB   done197
 
-loop146:
+loop196:
 	VMOVUPS      64(DX), Z16
 	VBROADCASTSS 64(CX), Z17
 	VFMADD231PS  Z16, Z17, Z0
@@ -7546,16 +9127,16 @@ loop146:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop146
+	JAE          loop196
 
-done147:
-	MOVQ    d+40(FP), AX
-	MOVQ    dStride+48(FP), CX
+done197:
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish148
-	MOVQ    acc+24(FP), AX
+	JNZ     finish198
+	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, 2112(AX)
 	VMOVUPS Z1, 2240(AX)
 	VMOVUPS Z2, 2368(AX)
@@ -7572,14 +9153,14 @@ done147:
 	VMOVUPS Z13, 3776(AX)
 	VMOVUPS Z14, 3904(AX)
 	VMOVUPS Z15, 4032(AX)
-	JMP     next150
+	JMP     next200
 
-finish148:
-	MOVQ         c+56(FP), DX
-	MOVQ         cStride+64(FP), BX
+finish198:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
 	ADDQ         BX, BX
-	VBROADCASTSS alpha+72(FP), Z16
+	VBROADCASTSS alpha+80(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
 	VMULPS       Z16, Z0, Z0
@@ -7614,8 +9195,8 @@ finish148:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        DX, DX
-	JZ           alone149
-	VBROADCASTSS beta+76(FP), Z16
+	JZ           alone199
+	VBROADCASTSS beta+84(FP), Z16
 	IMUL3Q       $+16, BX, SI
 	ADDQ         DX, SI
 	VMULPS       64(SI), Z16, Z17
@@ -7667,7 +9248,7 @@ finish148:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         BX, SI
 
-alone149:
+alone199:
 	IMUL3Q  $+16, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Z0, 64(DX)
@@ -7703,7 +9284,8 @@ alone149:
 	VMOVUPS Z15, 64(DX)
 	ADDQ    CX, DX
 
-next150:
+next200:
+done:
 	VZEROUPPER
 	RET
 
@@ -7720,9 +9302,9 @@ TEXT ·NormalizeBlockAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS divisor+32(FP), Z2
 	MOVQ         $+32, BX
 	CMPQ         BX, $+1
-	JB           done152
+	JB           done202
 
-loop151:
+loop201:
 	VMULPS  (CX), Z0, Z3
 	VMULPS  Z1, Z3, Z3
 	VDIVPS  Z2, Z3, Z3
@@ -7735,9 +9317,9 @@ loop151:
 	ADDQ    $+128, AX
 	SUBQ    $+1, BX
 	CMPQ    BX, $+1
-	JAE     loop151
+	JAE     loop201
 
-done152:
+done202:
 	VZEROUPPER
 	RET
 
@@ -8900,9 +10482,9 @@ TEXT ·CopyRowsAVX512(SB), NOSPLIT, $0-40
 	ADDQ SI, SI
 	ADDQ SI, SI
 	CMPQ AX, $+1
-	JB   done154
+	JB   done204
 
-loop153:
+loop203:
 	PREFETCHT0 (BX)(SI*8)
 	PREFETCHT0 64(BX)(SI*8)
 	VMOVUPS    (BX), Z0
@@ -8913,9 +10495,9 @@ loop153:
 	ADDQ       DX, CX
 	SUBQ       $+1, AX
 	CMPQ       AX, $+1
-	JAE        loop153
+	JAE        loop203
 
-done154:
+done204:
 	VZEROUPPER
 	RET
 
@@ -8939,9 +10521,9 @@ TEXT ·PeakFMAAVX512(SB), NOSPLIT, $0-8
 	VXORPS Z13, Z13, Z13
 	VXORPS Z14, Z14, Z14
 	CMPQ   AX, $+1
-	JB     done156
+	JB     done206
 
-loop155:
+loop205:
 	VFMADD231PS Z0, Z0, Z1
 	VFMADD231PS Z0, Z0, Z2
 	VFMADD231PS Z0, Z0, Z3
@@ -8958,8 +10540,8 @@ loop155:
 	VFMADD231PS Z0, Z0, Z14
 	SUBQ        $+1, AX
 	CMPQ        AX, $+1
-	JAE         loop155
+	JAE         loop205
 
-done156:
+done206:
 	VZEROUPPER
 	RET

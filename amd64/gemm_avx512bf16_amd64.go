@@ -5,8 +5,8 @@
 package amd64
 
 // GemmBlockPairsAVX512BF16 multiplies k rows of two strips of 32 columns,
-// a transposed by b, into a block of 32 columns. Rows are worked on in parts of [12 10 10]: those of a part begun are all
-// written.
+// a transposed by b, into a block of 32 columns. Rows are worked on in parts of [12 10 10], or one of 4
+// if there are no more: those of a part begun are all written.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
@@ -40,8 +40,9 @@ package amd64
 func GemmBlockPairsAVX512BF16(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int)
 
 // GemmCornerPairsAVX512BF16 multiplies k rows of two strips of 32 columns,
-// a transposed by b, into a block of 32 columns. The block is one on the diagonal of a symmetric product, of which the
-// lower left quarter is not computed.
+// a transposed by b, into a block of 32 columns. Rows are worked on in parts of [8 8 16], or one of 4
+// if there are no more: those of a part begun are all written. The block is one on the
+// diagonal of a symmetric product, of which the lower left quarter is not computed.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
@@ -49,7 +50,7 @@ func GemmBlockPairsAVX512BF16(rows int, k int, a *float32, b *float32, acc *floa
 // The elements of strips are pairs of bf16 numbers, of rows 2l and 2l+1, the first in the low
 // half.
 //
-//	for i := range 32 {
+//	for i := range rows {
 //		for j := range 32 {
 //			if i >= 16 && j < 16 {
 //				continue
@@ -74,11 +75,11 @@ func GemmBlockPairsAVX512BF16(rows int, k int, a *float32, b *float32, acc *floa
 //	}
 //
 //go:noescape
-func GemmCornerPairsAVX512BF16(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
+func GemmCornerPairsAVX512BF16(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 
 // GemmBlockBF16AVX512BF16 multiplies k rows of two strips of 32 columns,
-// a transposed by b, into a block of 32 columns. Rows are worked on in parts of [12 10 10]: those of a part begun are all
-// written.
+// a transposed by b, into a block of 32 columns. Rows are worked on in parts of [12 10 10], or one of 4
+// if there are no more: those of a part begun are all written.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
@@ -112,8 +113,9 @@ func GemmCornerPairsAVX512BF16(k int, a *float32, b *float32, acc *float32, resu
 func GemmBlockBF16AVX512BF16(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int)
 
 // GemmCornerBF16AVX512BF16 multiplies k rows of two strips of 32 columns,
-// a transposed by b, into a block of 32 columns. The block is one on the diagonal of a symmetric product, of which the
-// lower left quarter is not computed.
+// a transposed by b, into a block of 32 columns. Rows are worked on in parts of [8 8 16], or one of 4
+// if there are no more: those of a part begun are all written. The block is one on the
+// diagonal of a symmetric product, of which the lower left quarter is not computed.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
@@ -121,7 +123,7 @@ func GemmBlockBF16AVX512BF16(rows int, k int, a *float32, b *float32, acc *float
 // The elements of strips are pairs of bf16 numbers, of rows 2l and 2l+1, the first in the low
 // half. So are those of c and d: strides are from one pair of rows to the next.
 //
-//	for i := range 32 {
+//	for i := range rows {
 //		for j := range 32 {
 //			if i >= 16 && j < 16 {
 //				continue
@@ -146,7 +148,7 @@ func GemmBlockBF16AVX512BF16(rows int, k int, a *float32, b *float32, acc *float
 //	}
 //
 //go:noescape
-func GemmCornerBF16AVX512BF16(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
+func GemmCornerBF16AVX512BF16(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 
 // NormalizeBlockBF16AVX512BF16 scales a block of 32x32 on the way to consecutive memory.
 // Numbers are rounded to bf16, and those of two rows make pairs.

@@ -7,9 +7,314 @@
 // func GemmBlockPairsAVX512BF16(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, CMOV, MMX+
 TEXT ·GemmBlockPairsAVX512BF16(SB), NOSPLIT, $120-112
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+4
+	JGT     many
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
 	JZ      fresh1
+	MOVQ    acc+32(FP), AX
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	VMOVUPS 128(AX), Z2
+	VMOVUPS 192(AX), Z3
+	VMOVUPS 256(AX), Z4
+	VMOVUPS 320(AX), Z5
+	VMOVUPS 384(AX), Z6
+	VMOVUPS 448(AX), Z7
+	JMP     begin2
+
+fresh1:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+
+begin2:
+	MOVQ    k+8(FP), AX
+	SHRQ    $0x02, AX
+	XORQ    CX, CX
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, (SP)
+	MOVQ    SI, 8(SP)
+	MOVQ    R8, 16(SP)
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 24(SP)
+	MOVQ    SI, 32(SP)
+	MOVQ    R8, 40(SP)
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 48(SP)
+	MOVQ    SI, 56(SP)
+	MOVQ    R8, 64(SP)
+	MOVQ    acc+32(FP), DX
+	ADDQ    $+512, DX
+	MOVQ    $+128, BX
+	MOVB    resume+40(FP), SI
+	MOVBQZX SI, SI
+	MOVQ    $+4, DI
+	TESTQ   SI, SI
+	CMOVQEQ CX, DI
+	CMPQ    DI, AX
+	CMOVQGT AX, DI
+	SUBQ    DI, AX
+	MOVQ    DX, 72(SP)
+	MOVQ    BX, 80(SP)
+	MOVQ    DI, 88(SP)
+	MOVQ    b+24(FP), CX
+	MOVQ    next+96(FP), DX
+	MOVQ    nextStride+104(FP), BX
+	ADDQ    BX, BX
+	ADDQ    BX, BX
+	TESTQ   DX, DX
+	CMOVQEQ CX, DX
+	MOVQ    $+2147483647, CX
+	CMPQ    CX, AX
+	CMOVQGT AX, CX
+	SUBQ    CX, AX
+	MOVQ    DX, 96(SP)
+	MOVQ    BX, 104(SP)
+	MOVQ    CX, 112(SP)
+	MOVQ    k+8(FP), AX
+	ANDQ    $+3, AX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
+	LEAQ    (SP), BX
+
+stage3:
+	MOVQ  (BX), SI
+	MOVQ  8(BX), DI
+	MOVQ  16(BX), R8
+	TESTQ R8, R8
+	JZ    done5
+
+loop4:
+	PREFETCHT0   (SI)
+	PREFETCHT0   64(SI)
+	ADDQ         DI, SI
+	VMOVUPS      (DX), Z8
+	VMOVUPS      64(DX), Z9
+	VBROADCASTSS (CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z8, Z10, Z0
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z9, Z10, Z1
+	VBROADCASTSS 4(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z8, Z10, Z2
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z9, Z10, Z3
+	VBROADCASTSS 8(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z8, Z10, Z4
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z9, Z10, Z5
+	VBROADCASTSS 12(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z8, Z10, Z6
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z9, Z10, Z7
+	VMOVUPS      128(DX), Z8
+	VMOVUPS      192(DX), Z9
+	VBROADCASTSS 128(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z8, Z10, Z0
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z9, Z10, Z1
+	VBROADCASTSS 132(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z8, Z10, Z2
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z9, Z10, Z3
+	VBROADCASTSS 136(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z8, Z10, Z4
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z9, Z10, Z5
+	VBROADCASTSS 140(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z8, Z10, Z6
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z9, Z10, Z7
+	VMOVUPS      256(DX), Z8
+	VMOVUPS      320(DX), Z9
+	VBROADCASTSS 256(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z8, Z10, Z0
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z9, Z10, Z1
+	VBROADCASTSS 260(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z8, Z10, Z2
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z9, Z10, Z3
+	VBROADCASTSS 264(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z8, Z10, Z4
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z9, Z10, Z5
+	VBROADCASTSS 268(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z8, Z10, Z6
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z9, Z10, Z7
+	VMOVUPS      384(DX), Z8
+	VMOVUPS      448(DX), Z9
+	VBROADCASTSS 384(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z8, Z10, Z0
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z9, Z10, Z1
+	VBROADCASTSS 388(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z8, Z10, Z2
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z9, Z10, Z3
+	VBROADCASTSS 392(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z8, Z10, Z4
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z9, Z10, Z5
+	VBROADCASTSS 396(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z8, Z10, Z6
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z9, Z10, Z7
+	ADDQ         $+512, CX
+	ADDQ         $+512, DX
+	DECQ         R8
+	JNZ          loop4
+
+done5:
+	ADDQ $+24, BX
+	LEAQ 120(SP), SI
+	CMPQ BX, SI
+	JNE  stage3
+	CMPQ AX, $+1
+	JB   done7
+
+loop6:
+	VMOVUPS      (DX), Z8
+	VMOVUPS      64(DX), Z9
+	VBROADCASTSS (CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z8, Z10, Z0
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z9, Z10, Z1
+	VBROADCASTSS 4(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z8, Z10, Z2
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z9, Z10, Z3
+	VBROADCASTSS 8(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z8, Z10, Z4
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z9, Z10, Z5
+	VBROADCASTSS 12(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z8, Z10, Z6
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z9, Z10, Z7
+	ADDQ         $+128, CX
+	ADDQ         $+128, DX
+	SUBQ         $+1, AX
+	CMPQ         AX, $+1
+	JAE          loop6
+
+done7:
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
+	ADDQ    CX, CX
+	ADDQ    CX, CX
+	TESTQ   AX, AX
+	JNZ     finish8
+	MOVQ    acc+32(FP), AX
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, 256(AX)
+	VMOVUPS Z5, 320(AX)
+	VMOVUPS Z6, 384(AX)
+	VMOVUPS Z7, 448(AX)
+	JMP     next10
+
+finish8:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
+	ADDQ         BX, BX
+	ADDQ         BX, BX
+	VBROADCASTSS alpha+80(FP), Z8
+	VXORPS       Z9, Z9, Z9
+	VADDPS       Z9, Z0, Z0
+	VMULPS       Z8, Z0, Z0
+	VADDPS       Z9, Z1, Z1
+	VMULPS       Z8, Z1, Z1
+	VADDPS       Z9, Z2, Z2
+	VMULPS       Z8, Z2, Z2
+	VADDPS       Z9, Z3, Z3
+	VMULPS       Z8, Z3, Z3
+	VADDPS       Z9, Z4, Z4
+	VMULPS       Z8, Z4, Z4
+	VADDPS       Z9, Z5, Z5
+	VMULPS       Z8, Z5, Z5
+	VADDPS       Z9, Z6, Z6
+	VMULPS       Z8, Z6, Z6
+	VADDPS       Z9, Z7, Z7
+	VMULPS       Z8, Z7, Z7
+	TESTQ        DX, DX
+	JZ           alone9
+	VBROADCASTSS beta+84(FP), Z8
+	IMUL3Q       $+0, BX, SI
+	ADDQ         DX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z0, Z0
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z1, Z1
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z2, Z2
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z3, Z3
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z4, Z4
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z5, Z5
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z6, Z6
+	VMULPS       64(SI), Z8, Z8
+	VADDPS       Z8, Z7, Z7
+	ADDQ         BX, SI
+
+alone9:
+	IMUL3Q  $+0, CX, DX
+	ADDQ    AX, DX
+	VMOVUPS Z0, (DX)
+	VMOVUPS Z1, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z2, (DX)
+	VMOVUPS Z3, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z4, (DX)
+	VMOVUPS Z5, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z6, (DX)
+	VMOVUPS Z7, 64(DX)
+	ADDQ    CX, DX
+
+next10:
+	JMP done
+
+many:
+	MOVB    resume+40(FP), AL
+	TESTB   AL, AL
+	JZ      fresh11
 	MOVQ    acc+32(FP), AX
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
@@ -35,9 +340,9 @@ TEXT ·GemmBlockPairsAVX512BF16(SB), NOSPLIT, $120-112
 	VMOVUPS 1344(AX), Z21
 	VMOVUPS 1408(AX), Z22
 	VMOVUPS 1472(AX), Z23
-	JMP     begin2
+	JMP     begin12
 
-fresh1:
+fresh11:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -63,7 +368,7 @@ fresh1:
 	VXORPS Z22, Z22, Z22
 	VXORPS Z23, Z23, Z23
 
-begin2:
+begin12:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -153,14 +458,14 @@ begin2:
 	MOVQ    b+24(FP), DX
 	LEAQ    (SP), BX
 
-stage3:
+stage13:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done5
+	JZ    done15
 
-loop4:
+loop14:
 	PREFETCHT0   (SI)
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
@@ -319,17 +624,17 @@ loop4:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop4
+	JNZ          loop14
 
-done5:
+done15:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage3
+	JNE  stage13
 	CMPQ AX, $+1
-	JB   done7
+	JB   done17
 
-loop6:
+loop16:
 	VMOVUPS      (DX), Z24
 	VMOVUPS      64(DX), Z25
 	VBROADCASTSS (CX), Z26
@@ -372,15 +677,15 @@ loop6:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop6
+	JAE          loop16
 
-done7:
+done17:
 	MOVQ    d+48(FP), AX
 	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish8
+	JNZ     finish18
 	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
@@ -406,9 +711,9 @@ done7:
 	VMOVUPS Z21, 1344(AX)
 	VMOVUPS Z22, 1408(AX)
 	VMOVUPS Z23, 1472(AX)
-	JMP     next10
+	JMP     next20
 
-finish8:
+finish18:
 	MOVQ         c+64(FP), DX
 	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
@@ -464,7 +769,7 @@ finish8:
 	VADDPS       Z25, Z23, Z23
 	VMULPS       Z24, Z23, Z23
 	TESTQ        DX, DX
-	JZ           alone9
+	JZ           alone19
 	VBROADCASTSS beta+84(FP), Z24
 	IMUL3Q       $+0, BX, SI
 	ADDQ         DX, SI
@@ -529,7 +834,7 @@ finish8:
 	VADDPS       Z24, Z23, Z23
 	ADDQ         BX, SI
 
-alone9:
+alone19:
 	IMUL3Q  $+0, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Z0, (DX)
@@ -569,13 +874,13 @@ alone9:
 	VMOVUPS Z23, 64(DX)
 	ADDQ    CX, DX
 
-next10:
+next20:
 	MOVQ    rows+0(FP), AX
 	CMPQ    AX, $+12
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh11
+	JZ      fresh21
 	MOVQ    acc+32(FP), AX
 	VMOVUPS 1536(AX), Z0
 	VMOVUPS 1600(AX), Z1
@@ -597,9 +902,9 @@ next10:
 	VMOVUPS 2624(AX), Z17
 	VMOVUPS 2688(AX), Z18
 	VMOVUPS 2752(AX), Z19
-	JMP     begin12
+	JMP     begin22
 
-fresh11:
+fresh21:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -621,7 +926,7 @@ fresh11:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin12:
+begin22:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -705,14 +1010,14 @@ begin12:
 	MOVQ    b+24(FP), DX
 	LEAQ    (SP), BX
 
-stage13:
+stage23:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done15
+	JZ    done25
 
-loop14:
+loop24:
 	PREFETCHT0   (SI)
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
@@ -847,17 +1152,17 @@ loop14:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop14
+	JNZ          loop24
 
-done15:
+done25:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage13
+	JNE  stage23
 	CMPQ AX, $+1
-	JB   done17
+	JB   done27
 
-loop16:
+loop26:
 	VMOVUPS      (DX), Z20
 	VMOVUPS      64(DX), Z21
 	VBROADCASTSS 48(CX), Z22
@@ -894,15 +1199,15 @@ loop16:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop16
+	JAE          loop26
 
-done17:
+done27:
 	MOVQ    d+48(FP), AX
 	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish18
+	JNZ     finish28
 	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, 1536(AX)
 	VMOVUPS Z1, 1600(AX)
@@ -924,9 +1229,9 @@ done17:
 	VMOVUPS Z17, 2624(AX)
 	VMOVUPS Z18, 2688(AX)
 	VMOVUPS Z19, 2752(AX)
-	JMP     next20
+	JMP     next30
 
-finish18:
+finish28:
 	MOVQ         c+64(FP), DX
 	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
@@ -974,7 +1279,7 @@ finish18:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DX, DX
-	JZ           alone19
+	JZ           alone29
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+12, BX, SI
 	ADDQ         DX, SI
@@ -1029,7 +1334,7 @@ finish18:
 	VADDPS       Z20, Z19, Z19
 	ADDQ         BX, SI
 
-alone19:
+alone29:
 	IMUL3Q  $+12, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Z0, (DX)
@@ -1063,13 +1368,13 @@ alone19:
 	VMOVUPS Z19, 64(DX)
 	ADDQ    CX, DX
 
-next20:
+next30:
 	MOVQ    rows+0(FP), AX
 	CMPQ    AX, $+22
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh21
+	JZ      fresh31
 	MOVQ    acc+32(FP), AX
 	VMOVUPS 2816(AX), Z0
 	VMOVUPS 2880(AX), Z1
@@ -1091,9 +1396,9 @@ next20:
 	VMOVUPS 3904(AX), Z17
 	VMOVUPS 3968(AX), Z18
 	VMOVUPS 4032(AX), Z19
-	JMP     begin22
+	JMP     begin32
 
-fresh21:
+fresh31:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -1115,7 +1420,7 @@ fresh21:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin22:
+begin32:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -1199,14 +1504,14 @@ begin22:
 	MOVQ    b+24(FP), DX
 	LEAQ    (SP), BX
 
-stage23:
+stage33:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done25
+	JZ    done35
 
-loop24:
+loop34:
 	PREFETCHT0   (SI)
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
@@ -1341,17 +1646,17 @@ loop24:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop24
+	JNZ          loop34
 
-done25:
+done35:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage23
+	JNE  stage33
 	CMPQ AX, $+1
-	JB   done27
+	JB   done37
 
-loop26:
+loop36:
 	VMOVUPS      (DX), Z20
 	VMOVUPS      64(DX), Z21
 	VBROADCASTSS 88(CX), Z22
@@ -1388,15 +1693,15 @@ loop26:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop26
+	JAE          loop36
 
-done27:
+done37:
 	MOVQ    d+48(FP), AX
 	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish28
+	JNZ     finish38
 	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, 2816(AX)
 	VMOVUPS Z1, 2880(AX)
@@ -1418,9 +1723,9 @@ done27:
 	VMOVUPS Z17, 3904(AX)
 	VMOVUPS Z18, 3968(AX)
 	VMOVUPS Z19, 4032(AX)
-	JMP     next30
+	JMP     next40
 
-finish28:
+finish38:
 	MOVQ         c+64(FP), DX
 	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
@@ -1468,7 +1773,7 @@ finish28:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DX, DX
-	JZ           alone29
+	JZ           alone39
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+22, BX, SI
 	ADDQ         DX, SI
@@ -1523,7 +1828,7 @@ finish28:
 	VADDPS       Z20, Z19, Z19
 	ADDQ         BX, SI
 
-alone29:
+alone39:
 	IMUL3Q  $+22, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Z0, (DX)
@@ -1557,18 +1862,317 @@ alone29:
 	VMOVUPS Z19, 64(DX)
 	ADDQ    CX, DX
 
-next30:
+next40:
 done:
 	VZEROUPPER
 	RET
 
-// func GemmCornerPairsAVX512BF16(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
+// func GemmCornerPairsAVX512BF16(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, CMOV, MMX+
-TEXT ·GemmCornerPairsAVX512BF16(SB), NOSPLIT, $120-88
-	MOVB    resume+32(FP), AL
+TEXT ·GemmCornerPairsAVX512BF16(SB), NOSPLIT, $120-96
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+4
+	JGT     many
+	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh31
-	MOVQ    acc+24(FP), AX
+	JZ      fresh41
+	MOVQ    acc+32(FP), AX
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	VMOVUPS 128(AX), Z2
+	VMOVUPS 192(AX), Z3
+	VMOVUPS 256(AX), Z4
+	VMOVUPS 320(AX), Z5
+	VMOVUPS 384(AX), Z6
+	VMOVUPS 448(AX), Z7
+	JMP     begin42
+
+fresh41:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+
+begin42:
+	MOVQ    k+8(FP), AX
+	SHRQ    $0x02, AX
+	XORQ    CX, CX
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, (SP)
+	MOVQ    SI, 8(SP)
+	MOVQ    R8, 16(SP)
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 24(SP)
+	MOVQ    SI, 32(SP)
+	MOVQ    R8, 40(SP)
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 48(SP)
+	MOVQ    SI, 56(SP)
+	MOVQ    R8, 64(SP)
+	MOVQ    acc+32(FP), DX
+	ADDQ    $+512, DX
+	MOVQ    $+128, BX
+	MOVB    resume+40(FP), SI
+	MOVBQZX SI, SI
+	MOVQ    $+4, DI
+	TESTQ   SI, SI
+	CMOVQEQ CX, DI
+	CMPQ    DI, AX
+	CMOVQGT AX, DI
+	SUBQ    DI, AX
+	MOVQ    DX, 72(SP)
+	MOVQ    BX, 80(SP)
+	MOVQ    DI, 88(SP)
+	MOVQ    b+24(FP), DX
+	MOVQ    $+2147483647, BX
+	CMPQ    BX, AX
+	CMOVQGT AX, BX
+	SUBQ    BX, AX
+	MOVQ    DX, 96(SP)
+	MOVQ    CX, 104(SP)
+	MOVQ    BX, 112(SP)
+	MOVQ    k+8(FP), AX
+	ANDQ    $+3, AX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
+	LEAQ    (SP), BX
+
+stage43:
+	MOVQ  (BX), SI
+	MOVQ  8(BX), DI
+	MOVQ  16(BX), R8
+	TESTQ R8, R8
+	JZ    done45
+
+loop44:
+	PREFETCHT0   (SI)
+	PREFETCHT0   64(SI)
+	ADDQ         DI, SI
+	VMOVUPS      (DX), Z8
+	VMOVUPS      64(DX), Z9
+	VBROADCASTSS (CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z8, Z10, Z0
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z9, Z10, Z1
+	VBROADCASTSS 4(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z8, Z10, Z2
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z9, Z10, Z3
+	VBROADCASTSS 8(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z8, Z10, Z4
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z9, Z10, Z5
+	VBROADCASTSS 12(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z8, Z10, Z6
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z9, Z10, Z7
+	VMOVUPS      128(DX), Z8
+	VMOVUPS      192(DX), Z9
+	VBROADCASTSS 128(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z8, Z10, Z0
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z9, Z10, Z1
+	VBROADCASTSS 132(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z8, Z10, Z2
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z9, Z10, Z3
+	VBROADCASTSS 136(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z8, Z10, Z4
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z9, Z10, Z5
+	VBROADCASTSS 140(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z8, Z10, Z6
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z9, Z10, Z7
+	VMOVUPS      256(DX), Z8
+	VMOVUPS      320(DX), Z9
+	VBROADCASTSS 256(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z8, Z10, Z0
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z9, Z10, Z1
+	VBROADCASTSS 260(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z8, Z10, Z2
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z9, Z10, Z3
+	VBROADCASTSS 264(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z8, Z10, Z4
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z9, Z10, Z5
+	VBROADCASTSS 268(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z8, Z10, Z6
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z9, Z10, Z7
+	VMOVUPS      384(DX), Z8
+	VMOVUPS      448(DX), Z9
+	VBROADCASTSS 384(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z8, Z10, Z0
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z9, Z10, Z1
+	VBROADCASTSS 388(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z8, Z10, Z2
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z9, Z10, Z3
+	VBROADCASTSS 392(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z8, Z10, Z4
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z9, Z10, Z5
+	VBROADCASTSS 396(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z8, Z10, Z6
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z9, Z10, Z7
+	ADDQ         $+512, CX
+	ADDQ         $+512, DX
+	DECQ         R8
+	JNZ          loop44
+
+done45:
+	ADDQ $+24, BX
+	LEAQ 120(SP), SI
+	CMPQ BX, SI
+	JNE  stage43
+	CMPQ AX, $+1
+	JB   done47
+
+loop46:
+	VMOVUPS      (DX), Z8
+	VMOVUPS      64(DX), Z9
+	VBROADCASTSS (CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z8, Z10, Z0
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z9, Z10, Z1
+	VBROADCASTSS 4(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z8, Z10, Z2
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z9, Z10, Z3
+	VBROADCASTSS 8(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z8, Z10, Z4
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z9, Z10, Z5
+	VBROADCASTSS 12(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z8, Z10, Z6
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z9, Z10, Z7
+	ADDQ         $+128, CX
+	ADDQ         $+128, DX
+	SUBQ         $+1, AX
+	CMPQ         AX, $+1
+	JAE          loop46
+
+done47:
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
+	ADDQ    CX, CX
+	ADDQ    CX, CX
+	TESTQ   AX, AX
+	JNZ     finish48
+	MOVQ    acc+32(FP), AX
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, 256(AX)
+	VMOVUPS Z5, 320(AX)
+	VMOVUPS Z6, 384(AX)
+	VMOVUPS Z7, 448(AX)
+	JMP     next50
+
+finish48:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
+	ADDQ         BX, BX
+	ADDQ         BX, BX
+	VBROADCASTSS alpha+80(FP), Z8
+	VXORPS       Z9, Z9, Z9
+	VADDPS       Z9, Z0, Z0
+	VMULPS       Z8, Z0, Z0
+	VADDPS       Z9, Z1, Z1
+	VMULPS       Z8, Z1, Z1
+	VADDPS       Z9, Z2, Z2
+	VMULPS       Z8, Z2, Z2
+	VADDPS       Z9, Z3, Z3
+	VMULPS       Z8, Z3, Z3
+	VADDPS       Z9, Z4, Z4
+	VMULPS       Z8, Z4, Z4
+	VADDPS       Z9, Z5, Z5
+	VMULPS       Z8, Z5, Z5
+	VADDPS       Z9, Z6, Z6
+	VMULPS       Z8, Z6, Z6
+	VADDPS       Z9, Z7, Z7
+	VMULPS       Z8, Z7, Z7
+	TESTQ        DX, DX
+	JZ           alone49
+	VBROADCASTSS beta+84(FP), Z8
+	IMUL3Q       $+0, BX, SI
+	ADDQ         DX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z0, Z0
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z1, Z1
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z2, Z2
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z3, Z3
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z4, Z4
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z5, Z5
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z6, Z6
+	VMULPS       64(SI), Z8, Z8
+	VADDPS       Z8, Z7, Z7
+	ADDQ         BX, SI
+
+alone49:
+	IMUL3Q  $+0, CX, DX
+	ADDQ    AX, DX
+	VMOVUPS Z0, (DX)
+	VMOVUPS Z1, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z2, (DX)
+	VMOVUPS Z3, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z4, (DX)
+	VMOVUPS Z5, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z6, (DX)
+	VMOVUPS Z7, 64(DX)
+	ADDQ    CX, DX
+
+next50:
+	JMP done
+
+many:
+	MOVB    resume+40(FP), AL
+	TESTB   AL, AL
+	JZ      fresh51
+	MOVQ    acc+32(FP), AX
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
 	VMOVUPS 128(AX), Z2
@@ -1585,9 +2189,9 @@ TEXT ·GemmCornerPairsAVX512BF16(SB), NOSPLIT, $120-88
 	VMOVUPS 832(AX), Z13
 	VMOVUPS 896(AX), Z14
 	VMOVUPS 960(AX), Z15
-	JMP     begin32
+	JMP     begin52
 
-fresh31:
+fresh51:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -1605,13 +2209,13 @@ fresh31:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin32:
-	MOVQ    k+0(FP), AX
+begin52:
+	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
-	MOVQ    d+40(FP), DX
-	MOVQ    d+40(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+0, SI, DI
@@ -1627,8 +2231,8 @@ begin32:
 	MOVQ    DI, (SP)
 	MOVQ    SI, 8(SP)
 	MOVQ    R8, 16(SP)
-	MOVQ    c+56(FP), BX
-	MOVQ    cStride+64(FP), SI
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+0, SI, DI
@@ -1644,8 +2248,8 @@ begin32:
 	MOVQ    DI, 24(SP)
 	MOVQ    SI, 32(SP)
 	MOVQ    R8, 40(SP)
-	MOVQ    near+80(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+0, SI, DI
@@ -1661,10 +2265,10 @@ begin32:
 	MOVQ    DI, 48(SP)
 	MOVQ    SI, 56(SP)
 	MOVQ    R8, 64(SP)
-	MOVQ    acc+24(FP), DX
+	MOVQ    acc+32(FP), DX
 	ADDQ    $+1024, DX
 	MOVQ    $+128, BX
-	MOVB    resume+32(FP), SI
+	MOVB    resume+40(FP), SI
 	MOVBQZX SI, SI
 	MOVQ    $+8, DI
 	TESTQ   SI, SI
@@ -1675,7 +2279,7 @@ begin32:
 	MOVQ    DX, 72(SP)
 	MOVQ    BX, 80(SP)
 	MOVQ    DI, 88(SP)
-	MOVQ    b+16(FP), DX
+	MOVQ    b+24(FP), DX
 	MOVQ    $+2147483647, BX
 	CMPQ    BX, AX
 	CMOVQGT AX, BX
@@ -1683,20 +2287,20 @@ begin32:
 	MOVQ    DX, 96(SP)
 	MOVQ    CX, 104(SP)
 	MOVQ    BX, 112(SP)
-	MOVQ    k+0(FP), AX
+	MOVQ    k+8(FP), AX
 	ANDQ    $+3, AX
-	MOVQ    a+8(FP), CX
-	MOVQ    b+16(FP), DX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
 	LEAQ    (SP), BX
 
-stage33:
+stage53:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done35
+	JZ    done55
 
-loop34:
+loop54:
 	PREFETCHT0   (SI)
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
@@ -1807,17 +2411,17 @@ loop34:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop34
+	JNZ          loop54
 
-done35:
+done55:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage33
+	JNE  stage53
 	CMPQ AX, $+1
-	JB   done37
+	JB   done57
 
-loop36:
+loop56:
 	VMOVUPS      (DX), Z16
 	VMOVUPS      64(DX), Z17
 	VBROADCASTSS (CX), Z18
@@ -1848,16 +2452,16 @@ loop36:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop36
+	JAE          loop56
 
-done37:
-	MOVQ    d+40(FP), AX
-	MOVQ    dStride+48(FP), CX
+done57:
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish38
-	MOVQ    acc+24(FP), AX
+	JNZ     finish58
+	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -1874,14 +2478,14 @@ done37:
 	VMOVUPS Z13, 832(AX)
 	VMOVUPS Z14, 896(AX)
 	VMOVUPS Z15, 960(AX)
-	JMP     next40
+	JMP     next60
 
-finish38:
-	MOVQ         c+56(FP), DX
-	MOVQ         cStride+64(FP), BX
+finish58:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
 	ADDQ         BX, BX
-	VBROADCASTSS alpha+72(FP), Z16
+	VBROADCASTSS alpha+80(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
 	VMULPS       Z16, Z0, Z0
@@ -1916,8 +2520,8 @@ finish38:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        DX, DX
-	JZ           alone39
-	VBROADCASTSS beta+76(FP), Z16
+	JZ           alone59
+	VBROADCASTSS beta+84(FP), Z16
 	IMUL3Q       $+0, BX, SI
 	ADDQ         DX, SI
 	VMULPS       (SI), Z16, Z17
@@ -1961,7 +2565,7 @@ finish38:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         BX, SI
 
-alone39:
+alone59:
 	IMUL3Q  $+0, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Z0, (DX)
@@ -1989,11 +2593,14 @@ alone39:
 	VMOVUPS Z15, 64(DX)
 	ADDQ    CX, DX
 
-next40:
-	MOVB    resume+32(FP), AL
+next60:
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+8
+	JLE     done
+	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh41
-	MOVQ    acc+24(FP), AX
+	JZ      fresh61
+	MOVQ    acc+32(FP), AX
 	VMOVUPS 1024(AX), Z0
 	VMOVUPS 1088(AX), Z1
 	VMOVUPS 1152(AX), Z2
@@ -2010,9 +2617,9 @@ next40:
 	VMOVUPS 1856(AX), Z13
 	VMOVUPS 1920(AX), Z14
 	VMOVUPS 1984(AX), Z15
-	JMP     begin42
+	JMP     begin62
 
-fresh41:
+fresh61:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -2030,13 +2637,13 @@ fresh41:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin42:
-	MOVQ    k+0(FP), AX
+begin62:
+	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
-	MOVQ    d+40(FP), DX
-	MOVQ    d+40(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+8, SI, DI
@@ -2052,8 +2659,8 @@ begin42:
 	MOVQ    DI, (SP)
 	MOVQ    SI, 8(SP)
 	MOVQ    R8, 16(SP)
-	MOVQ    c+56(FP), BX
-	MOVQ    cStride+64(FP), SI
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+8, SI, DI
@@ -2069,8 +2676,8 @@ begin42:
 	MOVQ    DI, 24(SP)
 	MOVQ    SI, 32(SP)
 	MOVQ    R8, 40(SP)
-	MOVQ    near+80(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+8, SI, DI
@@ -2086,10 +2693,10 @@ begin42:
 	MOVQ    DI, 48(SP)
 	MOVQ    SI, 56(SP)
 	MOVQ    R8, 64(SP)
-	MOVQ    acc+24(FP), DX
+	MOVQ    acc+32(FP), DX
 	ADDQ    $+2048, DX
 	MOVQ    $+128, BX
-	MOVB    resume+32(FP), SI
+	MOVB    resume+40(FP), SI
 	MOVBQZX SI, SI
 	MOVQ    $+8, DI
 	TESTQ   SI, SI
@@ -2100,7 +2707,7 @@ begin42:
 	MOVQ    DX, 72(SP)
 	MOVQ    BX, 80(SP)
 	MOVQ    DI, 88(SP)
-	MOVQ    b+16(FP), DX
+	MOVQ    b+24(FP), DX
 	MOVQ    $+2147483647, BX
 	CMPQ    BX, AX
 	CMOVQGT AX, BX
@@ -2108,20 +2715,20 @@ begin42:
 	MOVQ    DX, 96(SP)
 	MOVQ    CX, 104(SP)
 	MOVQ    BX, 112(SP)
-	MOVQ    k+0(FP), AX
+	MOVQ    k+8(FP), AX
 	ANDQ    $+3, AX
-	MOVQ    a+8(FP), CX
-	MOVQ    b+16(FP), DX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
 	LEAQ    (SP), BX
 
-stage43:
+stage63:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done45
+	JZ    done65
 
-loop44:
+loop64:
 	PREFETCHT0   (SI)
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
@@ -2232,17 +2839,17 @@ loop44:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop44
+	JNZ          loop64
 
-done45:
+done65:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage43
+	JNE  stage63
 	CMPQ AX, $+1
-	JB   done47
+	JB   done67
 
-loop46:
+loop66:
 	VMOVUPS      (DX), Z16
 	VMOVUPS      64(DX), Z17
 	VBROADCASTSS 32(CX), Z18
@@ -2273,16 +2880,16 @@ loop46:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop46
+	JAE          loop66
 
-done47:
-	MOVQ    d+40(FP), AX
-	MOVQ    dStride+48(FP), CX
+done67:
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish48
-	MOVQ    acc+24(FP), AX
+	JNZ     finish68
+	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, 1024(AX)
 	VMOVUPS Z1, 1088(AX)
 	VMOVUPS Z2, 1152(AX)
@@ -2299,14 +2906,14 @@ done47:
 	VMOVUPS Z13, 1856(AX)
 	VMOVUPS Z14, 1920(AX)
 	VMOVUPS Z15, 1984(AX)
-	JMP     next50
+	JMP     next70
 
-finish48:
-	MOVQ         c+56(FP), DX
-	MOVQ         cStride+64(FP), BX
+finish68:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
 	ADDQ         BX, BX
-	VBROADCASTSS alpha+72(FP), Z16
+	VBROADCASTSS alpha+80(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
 	VMULPS       Z16, Z0, Z0
@@ -2341,8 +2948,8 @@ finish48:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        DX, DX
-	JZ           alone49
-	VBROADCASTSS beta+76(FP), Z16
+	JZ           alone69
+	VBROADCASTSS beta+84(FP), Z16
 	IMUL3Q       $+8, BX, SI
 	ADDQ         DX, SI
 	VMULPS       (SI), Z16, Z17
@@ -2386,7 +2993,7 @@ finish48:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         BX, SI
 
-alone49:
+alone69:
 	IMUL3Q  $+8, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Z0, (DX)
@@ -2414,11 +3021,14 @@ alone49:
 	VMOVUPS Z15, 64(DX)
 	ADDQ    CX, DX
 
-next50:
-	MOVB    resume+32(FP), AL
+next70:
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+16
+	JLE     done
+	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh51
-	MOVQ    acc+24(FP), AX
+	JZ      fresh71
+	MOVQ    acc+32(FP), AX
 	VMOVUPS 2112(AX), Z0
 	VMOVUPS 2240(AX), Z1
 	VMOVUPS 2368(AX), Z2
@@ -2435,9 +3045,9 @@ next50:
 	VMOVUPS 3776(AX), Z13
 	VMOVUPS 3904(AX), Z14
 	VMOVUPS 4032(AX), Z15
-	JMP     begin52
+	JMP     begin72
 
-fresh51:
+fresh71:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -2455,13 +3065,13 @@ fresh51:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin52:
-	MOVQ    k+0(FP), AX
+begin72:
+	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
-	MOVQ    d+40(FP), DX
-	MOVQ    d+40(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+16, SI, DI
@@ -2477,8 +3087,8 @@ begin52:
 	MOVQ    DI, (SP)
 	MOVQ    SI, 8(SP)
 	MOVQ    R8, 16(SP)
-	MOVQ    c+56(FP), BX
-	MOVQ    cStride+64(FP), SI
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+16, SI, DI
@@ -2494,8 +3104,8 @@ begin52:
 	MOVQ    DI, 24(SP)
 	MOVQ    SI, 32(SP)
 	MOVQ    R8, 40(SP)
-	MOVQ    near+80(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+16, SI, DI
@@ -2511,10 +3121,10 @@ begin52:
 	MOVQ    DI, 48(SP)
 	MOVQ    SI, 56(SP)
 	MOVQ    R8, 64(SP)
-	MOVQ    acc+24(FP), DX
+	MOVQ    acc+32(FP), DX
 	ADDQ    $+4096, DX
 	MOVQ    $+128, BX
-	MOVB    resume+32(FP), SI
+	MOVB    resume+40(FP), SI
 	MOVBQZX SI, SI
 	MOVQ    $+16, DI
 	TESTQ   SI, SI
@@ -2525,7 +3135,7 @@ begin52:
 	MOVQ    DX, 72(SP)
 	MOVQ    BX, 80(SP)
 	MOVQ    DI, 88(SP)
-	MOVQ    b+16(FP), DX
+	MOVQ    b+24(FP), DX
 	MOVQ    $+2147483647, BX
 	CMPQ    BX, AX
 	CMOVQGT AX, BX
@@ -2533,20 +3143,20 @@ begin52:
 	MOVQ    DX, 96(SP)
 	MOVQ    CX, 104(SP)
 	MOVQ    BX, 112(SP)
-	MOVQ    k+0(FP), AX
+	MOVQ    k+8(FP), AX
 	ANDQ    $+3, AX
-	MOVQ    a+8(FP), CX
-	MOVQ    b+16(FP), DX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
 	LEAQ    (SP), BX
 
-stage53:
+stage73:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done55
+	JZ    done75
 
-loop54:
+loop74:
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
 	VMOVUPS      64(DX), Z16
@@ -2684,17 +3294,17 @@ loop54:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop54
+	JNZ          loop74
 
-done55:
+done75:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage53
+	JNE  stage73
 	CMPQ AX, $+1
-	JB   done57
+	JB   done77
 
-loop56:
+loop76:
 	VMOVUPS      64(DX), Z16
 	VBROADCASTSS 64(CX), Z17
 	BYTE $0x62; BYTE $0xb2; BYTE $0x76; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z16, Z17, Z0
@@ -2732,16 +3342,16 @@ loop56:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop56
+	JAE          loop76
 
-done57:
-	MOVQ    d+40(FP), AX
-	MOVQ    dStride+48(FP), CX
+done77:
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish58
-	MOVQ    acc+24(FP), AX
+	JNZ     finish78
+	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, 2112(AX)
 	VMOVUPS Z1, 2240(AX)
 	VMOVUPS Z2, 2368(AX)
@@ -2758,14 +3368,14 @@ done57:
 	VMOVUPS Z13, 3776(AX)
 	VMOVUPS Z14, 3904(AX)
 	VMOVUPS Z15, 4032(AX)
-	JMP     next60
+	JMP     next80
 
-finish58:
-	MOVQ         c+56(FP), DX
-	MOVQ         cStride+64(FP), BX
+finish78:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
 	ADDQ         BX, BX
-	VBROADCASTSS alpha+72(FP), Z16
+	VBROADCASTSS alpha+80(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
 	VMULPS       Z16, Z0, Z0
@@ -2800,8 +3410,8 @@ finish58:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        DX, DX
-	JZ           alone59
-	VBROADCASTSS beta+76(FP), Z16
+	JZ           alone79
+	VBROADCASTSS beta+84(FP), Z16
 	IMUL3Q       $+16, BX, SI
 	ADDQ         DX, SI
 	VMULPS       64(SI), Z16, Z17
@@ -2853,7 +3463,7 @@ finish58:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         BX, SI
 
-alone59:
+alone79:
 	IMUL3Q  $+16, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Z0, 64(DX)
@@ -2889,16 +3499,388 @@ alone59:
 	VMOVUPS Z15, 64(DX)
 	ADDQ    CX, DX
 
-next60:
+next80:
+done:
 	VZEROUPPER
 	RET
 
 // func GemmBlockBF16AVX512BF16(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, CMOV, MMX+
 TEXT ·GemmBlockBF16AVX512BF16(SB), NOSPLIT, $120-112
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+4
+	JGT     many
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh61
+	JZ      fresh81
+	MOVQ    acc+32(FP), AX
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	VMOVUPS 128(AX), Z2
+	VMOVUPS 192(AX), Z3
+	VMOVUPS 256(AX), Z4
+	VMOVUPS 320(AX), Z5
+	VMOVUPS 384(AX), Z6
+	VMOVUPS 448(AX), Z7
+	JMP     begin82
+
+fresh81:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+
+begin82:
+	MOVQ    k+8(FP), AX
+	SHRQ    $0x02, AX
+	XORQ    CX, CX
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+2, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, (SP)
+	MOVQ    SI, 8(SP)
+	MOVQ    R8, 16(SP)
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+2, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 24(SP)
+	MOVQ    SI, 32(SP)
+	MOVQ    R8, 40(SP)
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+2, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 48(SP)
+	MOVQ    SI, 56(SP)
+	MOVQ    R8, 64(SP)
+	MOVQ    acc+32(FP), DX
+	ADDQ    $+512, DX
+	MOVQ    $+128, BX
+	MOVB    resume+40(FP), SI
+	MOVBQZX SI, SI
+	MOVQ    $+4, DI
+	TESTQ   SI, SI
+	CMOVQEQ CX, DI
+	CMPQ    DI, AX
+	CMOVQGT AX, DI
+	SUBQ    DI, AX
+	MOVQ    DX, 72(SP)
+	MOVQ    BX, 80(SP)
+	MOVQ    DI, 88(SP)
+	MOVQ    b+24(FP), CX
+	MOVQ    next+96(FP), DX
+	MOVQ    nextStride+104(FP), BX
+	ADDQ    BX, BX
+	ADDQ    BX, BX
+	TESTQ   DX, DX
+	CMOVQEQ CX, DX
+	MOVQ    $+2147483647, CX
+	CMPQ    CX, AX
+	CMOVQGT AX, CX
+	SUBQ    CX, AX
+	MOVQ    DX, 96(SP)
+	MOVQ    BX, 104(SP)
+	MOVQ    CX, 112(SP)
+	MOVQ    k+8(FP), AX
+	ANDQ    $+3, AX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
+	LEAQ    (SP), BX
+
+stage83:
+	MOVQ  (BX), SI
+	MOVQ  8(BX), DI
+	MOVQ  16(BX), R8
+	TESTQ R8, R8
+	JZ    done85
+
+loop84:
+	PREFETCHT0   (SI)
+	PREFETCHT0   64(SI)
+	ADDQ         DI, SI
+	VMOVUPS      (DX), Z8
+	VMOVUPS      64(DX), Z9
+	VBROADCASTSS (CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z8, Z10, Z0
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z9, Z10, Z1
+	VBROADCASTSS 4(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z8, Z10, Z2
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z9, Z10, Z3
+	VBROADCASTSS 8(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z8, Z10, Z4
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z9, Z10, Z5
+	VBROADCASTSS 12(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z8, Z10, Z6
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z9, Z10, Z7
+	VMOVUPS      128(DX), Z8
+	VMOVUPS      192(DX), Z9
+	VBROADCASTSS 128(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z8, Z10, Z0
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z9, Z10, Z1
+	VBROADCASTSS 132(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z8, Z10, Z2
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z9, Z10, Z3
+	VBROADCASTSS 136(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z8, Z10, Z4
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z9, Z10, Z5
+	VBROADCASTSS 140(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z8, Z10, Z6
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z9, Z10, Z7
+	VMOVUPS      256(DX), Z8
+	VMOVUPS      320(DX), Z9
+	VBROADCASTSS 256(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z8, Z10, Z0
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z9, Z10, Z1
+	VBROADCASTSS 260(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z8, Z10, Z2
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z9, Z10, Z3
+	VBROADCASTSS 264(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z8, Z10, Z4
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z9, Z10, Z5
+	VBROADCASTSS 268(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z8, Z10, Z6
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z9, Z10, Z7
+	VMOVUPS      384(DX), Z8
+	VMOVUPS      448(DX), Z9
+	VBROADCASTSS 384(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z8, Z10, Z0
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z9, Z10, Z1
+	VBROADCASTSS 388(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z8, Z10, Z2
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z9, Z10, Z3
+	VBROADCASTSS 392(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z8, Z10, Z4
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z9, Z10, Z5
+	VBROADCASTSS 396(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z8, Z10, Z6
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z9, Z10, Z7
+	ADDQ         $+512, CX
+	ADDQ         $+512, DX
+	DECQ         R8
+	JNZ          loop84
+
+done85:
+	ADDQ $+24, BX
+	LEAQ 120(SP), SI
+	CMPQ BX, SI
+	JNE  stage83
+	CMPQ AX, $+1
+	JB   done87
+
+loop86:
+	VMOVUPS      (DX), Z8
+	VMOVUPS      64(DX), Z9
+	VBROADCASTSS (CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z8, Z10, Z0
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z9, Z10, Z1
+	VBROADCASTSS 4(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z8, Z10, Z2
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z9, Z10, Z3
+	VBROADCASTSS 8(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z8, Z10, Z4
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z9, Z10, Z5
+	VBROADCASTSS 12(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z8, Z10, Z6
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z9, Z10, Z7
+	ADDQ         $+128, CX
+	ADDQ         $+128, DX
+	SUBQ         $+1, AX
+	CMPQ         AX, $+1
+	JAE          loop86
+
+done87:
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
+	ADDQ    CX, CX
+	ADDQ    CX, CX
+	TESTQ   AX, AX
+	JNZ     finish88
+	MOVQ    acc+32(FP), AX
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, 256(AX)
+	VMOVUPS Z5, 320(AX)
+	VMOVUPS Z6, 384(AX)
+	VMOVUPS Z7, 448(AX)
+	JMP     next90
+
+finish88:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
+	ADDQ         BX, BX
+	ADDQ         BX, BX
+	VBROADCASTSS alpha+80(FP), Z8
+	VXORPS       Z9, Z9, Z9
+	VADDPS       Z9, Z0, Z0
+	VMULPS       Z8, Z0, Z0
+	VADDPS       Z9, Z1, Z1
+	VMULPS       Z8, Z1, Z1
+	VADDPS       Z9, Z2, Z2
+	VMULPS       Z8, Z2, Z2
+	VADDPS       Z9, Z3, Z3
+	VMULPS       Z8, Z3, Z3
+	VADDPS       Z9, Z4, Z4
+	VMULPS       Z8, Z4, Z4
+	VADDPS       Z9, Z5, Z5
+	VMULPS       Z8, Z5, Z5
+	VADDPS       Z9, Z6, Z6
+	VMULPS       Z8, Z6, Z6
+	VADDPS       Z9, Z7, Z7
+	VMULPS       Z8, Z7, Z7
+	TESTQ        DX, DX
+	JZ           alone89
+	VBROADCASTSS beta+84(FP), Z8
+	IMUL3Q       $+0, BX, SI
+	ADDQ         DX, SI
+	VXORPS       Z10, Z10, Z10
+	VPTERNLOGD   $0xff, Z10, Z10, Z10
+	VPSRLD       $0x11, Z10, Z9
+	VPSRLD       $0x1f, Z10, Z9
+	VPSLLD       $0x10, Z10, Z9
+	VPSLLD       $0x10, (SI), Z10
+	VPANDD       (SI), Z9, Z11
+	VMULPS       Z8, Z10, Z10
+	VADDPS       Z10, Z0, Z0
+	VMULPS       Z8, Z11, Z11
+	VADDPS       Z11, Z2, Z2
+	VPSLLD       $0x10, 64(SI), Z10
+	VPANDD       64(SI), Z9, Z11
+	VMULPS       Z8, Z10, Z10
+	VADDPS       Z10, Z1, Z1
+	VMULPS       Z8, Z11, Z11
+	VADDPS       Z11, Z3, Z3
+	ADDQ         BX, SI
+	VPSLLD       $0x10, (SI), Z10
+	VPANDD       (SI), Z9, Z11
+	VMULPS       Z8, Z10, Z10
+	VADDPS       Z10, Z4, Z4
+	VMULPS       Z8, Z11, Z11
+	VADDPS       Z11, Z6, Z6
+	VPSLLD       $0x10, 64(SI), Z10
+	VPANDD       64(SI), Z9, Z9
+	VMULPS       Z8, Z10, Z10
+	VADDPS       Z10, Z5, Z5
+	VMULPS       Z8, Z9, Z9
+	VADDPS       Z9, Z7, Z7
+	ADDQ         BX, SI
+
+alone89:
+	VXORPS     Z9, Z9, Z9
+	VPTERNLOGD $0xff, Z9, Z9, Z9
+	VPSRLD     $0x11, Z9, Z8
+	VPSRLD     $0x1f, Z9, Z10
+	VPSLLD     $0x10, Z9, Z9
+	VPSRLD     $0x10, Z0, Z11
+	VCMPPS     $0x07, Z0, Z0, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z0, Z11, K1, Z0
+	VPANDD     Z9, Z0, Z0
+	VPSRLD     $0x10, Z1, Z11
+	VCMPPS     $0x07, Z1, Z1, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z1, Z11, K1, Z1
+	VPANDD     Z9, Z1, Z1
+	VPSRLD     $0x10, Z2, Z11
+	VCMPPS     $0x07, Z2, Z2, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z2, Z11, K1, Z2
+	VPANDD     Z9, Z2, Z2
+	VPSRLD     $0x10, Z3, Z11
+	VCMPPS     $0x07, Z3, Z3, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z3, Z11, K1, Z3
+	VPANDD     Z9, Z3, Z3
+	VPSRLD     $0x10, Z4, Z11
+	VCMPPS     $0x07, Z4, Z4, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z4, Z11, K1, Z4
+	VPANDD     Z9, Z4, Z4
+	VPSRLD     $0x10, Z5, Z11
+	VCMPPS     $0x07, Z5, Z5, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z5, Z11, K1, Z5
+	VPANDD     Z9, Z5, Z5
+	VPSRLD     $0x10, Z6, Z11
+	VCMPPS     $0x07, Z6, Z6, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z6, Z11, K1, Z6
+	VPANDD     Z9, Z6, Z6
+	VPSRLD     $0x10, Z7, Z11
+	VCMPPS     $0x07, Z7, Z7, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z7, Z11, K1, Z7
+	VPANDD     Z9, Z7, Z7
+	IMUL3Q     $+0, CX, DX
+	ADDQ       AX, DX
+	VPSRLD     $0x10, Z0, Z0
+	VPORD      Z2, Z0, Z0
+	VMOVUPS    Z0, (DX)
+	VPSRLD     $0x10, Z1, Z1
+	VPORD      Z3, Z1, Z1
+	VMOVUPS    Z1, 64(DX)
+	ADDQ       CX, DX
+	VPSRLD     $0x10, Z4, Z4
+	VPORD      Z6, Z4, Z4
+	VMOVUPS    Z4, (DX)
+	VPSRLD     $0x10, Z5, Z5
+	VPORD      Z7, Z5, Z5
+	VMOVUPS    Z5, 64(DX)
+	ADDQ       CX, DX
+
+next90:
+	JMP done
+
+many:
+	MOVB    resume+40(FP), AL
+	TESTB   AL, AL
+	JZ      fresh91
 	MOVQ    acc+32(FP), AX
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
@@ -2924,9 +3906,9 @@ TEXT ·GemmBlockBF16AVX512BF16(SB), NOSPLIT, $120-112
 	VMOVUPS 1344(AX), Z21
 	VMOVUPS 1408(AX), Z22
 	VMOVUPS 1472(AX), Z23
-	JMP     begin62
+	JMP     begin92
 
-fresh61:
+fresh91:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -2952,7 +3934,7 @@ fresh61:
 	VXORPS Z22, Z22, Z22
 	VXORPS Z23, Z23, Z23
 
-begin62:
+begin92:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -3042,14 +4024,14 @@ begin62:
 	MOVQ    b+24(FP), DX
 	LEAQ    (SP), BX
 
-stage63:
+stage93:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done65
+	JZ    done95
 
-loop64:
+loop94:
 	PREFETCHT0   (SI)
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
@@ -3208,17 +4190,17 @@ loop64:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop64
+	JNZ          loop94
 
-done65:
+done95:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage63
+	JNE  stage93
 	CMPQ AX, $+1
-	JB   done67
+	JB   done97
 
-loop66:
+loop96:
 	VMOVUPS      (DX), Z24
 	VMOVUPS      64(DX), Z25
 	VBROADCASTSS (CX), Z26
@@ -3261,15 +4243,15 @@ loop66:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop66
+	JAE          loop96
 
-done67:
+done97:
 	MOVQ    d+48(FP), AX
 	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish68
+	JNZ     finish98
 	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
@@ -3295,9 +4277,9 @@ done67:
 	VMOVUPS Z21, 1344(AX)
 	VMOVUPS Z22, 1408(AX)
 	VMOVUPS Z23, 1472(AX)
-	JMP     next70
+	JMP     next100
 
-finish68:
+finish98:
 	MOVQ         c+64(FP), DX
 	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
@@ -3353,7 +4335,7 @@ finish68:
 	VADDPS       Z25, Z23, Z23
 	VMULPS       Z24, Z23, Z23
 	TESTQ        DX, DX
-	JZ           alone69
+	JZ           alone99
 	VBROADCASTSS beta+84(FP), Z24
 	IMUL3Q       $+0, BX, SI
 	ADDQ         DX, SI
@@ -3441,7 +4423,7 @@ finish68:
 	VADDPS       Z25, Z23, Z23
 	ADDQ         BX, SI
 
-alone69:
+alone99:
 	VXORPS     Z25, Z25, Z25
 	VPTERNLOGD $0xff, Z25, Z25, Z25
 	VPSRLD     $0x11, Z25, Z24
@@ -3636,13 +4618,13 @@ alone69:
 	VMOVUPS    Z21, 64(DX)
 	ADDQ       CX, DX
 
-next70:
+next100:
 	MOVQ    rows+0(FP), AX
 	CMPQ    AX, $+12
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh71
+	JZ      fresh101
 	MOVQ    acc+32(FP), AX
 	VMOVUPS 1536(AX), Z0
 	VMOVUPS 1600(AX), Z1
@@ -3664,9 +4646,9 @@ next70:
 	VMOVUPS 2624(AX), Z17
 	VMOVUPS 2688(AX), Z18
 	VMOVUPS 2752(AX), Z19
-	JMP     begin72
+	JMP     begin102
 
-fresh71:
+fresh101:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -3688,7 +4670,7 @@ fresh71:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin72:
+begin102:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -3772,14 +4754,14 @@ begin72:
 	MOVQ    b+24(FP), DX
 	LEAQ    (SP), BX
 
-stage73:
+stage103:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done75
+	JZ    done105
 
-loop74:
+loop104:
 	PREFETCHT0   (SI)
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
@@ -3914,17 +4896,17 @@ loop74:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop74
+	JNZ          loop104
 
-done75:
+done105:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage73
+	JNE  stage103
 	CMPQ AX, $+1
-	JB   done77
+	JB   done107
 
-loop76:
+loop106:
 	VMOVUPS      (DX), Z20
 	VMOVUPS      64(DX), Z21
 	VBROADCASTSS 48(CX), Z22
@@ -3961,15 +4943,15 @@ loop76:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop76
+	JAE          loop106
 
-done77:
+done107:
 	MOVQ    d+48(FP), AX
 	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish78
+	JNZ     finish108
 	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, 1536(AX)
 	VMOVUPS Z1, 1600(AX)
@@ -3991,9 +4973,9 @@ done77:
 	VMOVUPS Z17, 2624(AX)
 	VMOVUPS Z18, 2688(AX)
 	VMOVUPS Z19, 2752(AX)
-	JMP     next80
+	JMP     next110
 
-finish78:
+finish108:
 	MOVQ         c+64(FP), DX
 	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
@@ -4041,7 +5023,7 @@ finish78:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DX, DX
-	JZ           alone79
+	JZ           alone109
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+6, BX, SI
 	ADDQ         DX, SI
@@ -4116,7 +5098,7 @@ finish78:
 	VADDPS       Z21, Z19, Z19
 	ADDQ         BX, SI
 
-alone79:
+alone109:
 	VXORPS     Z21, Z21, Z21
 	VPTERNLOGD $0xff, Z21, Z21, Z21
 	VPSRLD     $0x11, Z21, Z20
@@ -4280,13 +5262,13 @@ alone79:
 	VMOVUPS    Z17, 64(DX)
 	ADDQ       CX, DX
 
-next80:
+next110:
 	MOVQ    rows+0(FP), AX
 	CMPQ    AX, $+22
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh81
+	JZ      fresh111
 	MOVQ    acc+32(FP), AX
 	VMOVUPS 2816(AX), Z0
 	VMOVUPS 2880(AX), Z1
@@ -4308,9 +5290,9 @@ next80:
 	VMOVUPS 3904(AX), Z17
 	VMOVUPS 3968(AX), Z18
 	VMOVUPS 4032(AX), Z19
-	JMP     begin82
+	JMP     begin112
 
-fresh81:
+fresh111:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -4332,7 +5314,7 @@ fresh81:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin82:
+begin112:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -4416,14 +5398,14 @@ begin82:
 	MOVQ    b+24(FP), DX
 	LEAQ    (SP), BX
 
-stage83:
+stage113:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done85
+	JZ    done115
 
-loop84:
+loop114:
 	PREFETCHT0   (SI)
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
@@ -4558,17 +5540,17 @@ loop84:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop84
+	JNZ          loop114
 
-done85:
+done115:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage83
+	JNE  stage113
 	CMPQ AX, $+1
-	JB   done87
+	JB   done117
 
-loop86:
+loop116:
 	VMOVUPS      (DX), Z20
 	VMOVUPS      64(DX), Z21
 	VBROADCASTSS 88(CX), Z22
@@ -4605,15 +5587,15 @@ loop86:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop86
+	JAE          loop116
 
-done87:
+done117:
 	MOVQ    d+48(FP), AX
 	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish88
+	JNZ     finish118
 	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, 2816(AX)
 	VMOVUPS Z1, 2880(AX)
@@ -4635,9 +5617,9 @@ done87:
 	VMOVUPS Z17, 3904(AX)
 	VMOVUPS Z18, 3968(AX)
 	VMOVUPS Z19, 4032(AX)
-	JMP     next90
+	JMP     next120
 
-finish88:
+finish118:
 	MOVQ         c+64(FP), DX
 	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
@@ -4685,7 +5667,7 @@ finish88:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DX, DX
-	JZ           alone89
+	JZ           alone119
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+11, BX, SI
 	ADDQ         DX, SI
@@ -4760,7 +5742,7 @@ finish88:
 	VADDPS       Z21, Z19, Z19
 	ADDQ         BX, SI
 
-alone89:
+alone119:
 	VXORPS     Z21, Z21, Z21
 	VPTERNLOGD $0xff, Z21, Z21, Z21
 	VPSRLD     $0x11, Z21, Z20
@@ -4924,18 +5906,383 @@ alone89:
 	VMOVUPS    Z17, 64(DX)
 	ADDQ       CX, DX
 
-next90:
+next120:
 done:
 	VZEROUPPER
 	RET
 
-// func GemmCornerBF16AVX512BF16(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
+// func GemmCornerBF16AVX512BF16(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, CMOV, MMX+
-TEXT ·GemmCornerBF16AVX512BF16(SB), NOSPLIT, $120-88
-	MOVB    resume+32(FP), AL
+TEXT ·GemmCornerBF16AVX512BF16(SB), NOSPLIT, $120-96
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+4
+	JGT     many
+	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh91
-	MOVQ    acc+24(FP), AX
+	JZ      fresh121
+	MOVQ    acc+32(FP), AX
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	VMOVUPS 128(AX), Z2
+	VMOVUPS 192(AX), Z3
+	VMOVUPS 256(AX), Z4
+	VMOVUPS 320(AX), Z5
+	VMOVUPS 384(AX), Z6
+	VMOVUPS 448(AX), Z7
+	JMP     begin122
+
+fresh121:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+
+begin122:
+	MOVQ    k+8(FP), AX
+	SHRQ    $0x02, AX
+	XORQ    CX, CX
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+2, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, (SP)
+	MOVQ    SI, 8(SP)
+	MOVQ    R8, 16(SP)
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+2, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 24(SP)
+	MOVQ    SI, 32(SP)
+	MOVQ    R8, 40(SP)
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+2, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 48(SP)
+	MOVQ    SI, 56(SP)
+	MOVQ    R8, 64(SP)
+	MOVQ    acc+32(FP), DX
+	ADDQ    $+512, DX
+	MOVQ    $+128, BX
+	MOVB    resume+40(FP), SI
+	MOVBQZX SI, SI
+	MOVQ    $+4, DI
+	TESTQ   SI, SI
+	CMOVQEQ CX, DI
+	CMPQ    DI, AX
+	CMOVQGT AX, DI
+	SUBQ    DI, AX
+	MOVQ    DX, 72(SP)
+	MOVQ    BX, 80(SP)
+	MOVQ    DI, 88(SP)
+	MOVQ    b+24(FP), DX
+	MOVQ    $+2147483647, BX
+	CMPQ    BX, AX
+	CMOVQGT AX, BX
+	SUBQ    BX, AX
+	MOVQ    DX, 96(SP)
+	MOVQ    CX, 104(SP)
+	MOVQ    BX, 112(SP)
+	MOVQ    k+8(FP), AX
+	ANDQ    $+3, AX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
+	LEAQ    (SP), BX
+
+stage123:
+	MOVQ  (BX), SI
+	MOVQ  8(BX), DI
+	MOVQ  16(BX), R8
+	TESTQ R8, R8
+	JZ    done125
+
+loop124:
+	PREFETCHT0   (SI)
+	PREFETCHT0   64(SI)
+	ADDQ         DI, SI
+	VMOVUPS      (DX), Z8
+	VMOVUPS      64(DX), Z9
+	VBROADCASTSS (CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z8, Z10, Z0
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z9, Z10, Z1
+	VBROADCASTSS 4(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z8, Z10, Z2
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z9, Z10, Z3
+	VBROADCASTSS 8(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z8, Z10, Z4
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z9, Z10, Z5
+	VBROADCASTSS 12(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z8, Z10, Z6
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z9, Z10, Z7
+	VMOVUPS      128(DX), Z8
+	VMOVUPS      192(DX), Z9
+	VBROADCASTSS 128(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z8, Z10, Z0
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z9, Z10, Z1
+	VBROADCASTSS 132(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z8, Z10, Z2
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z9, Z10, Z3
+	VBROADCASTSS 136(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z8, Z10, Z4
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z9, Z10, Z5
+	VBROADCASTSS 140(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z8, Z10, Z6
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z9, Z10, Z7
+	VMOVUPS      256(DX), Z8
+	VMOVUPS      320(DX), Z9
+	VBROADCASTSS 256(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z8, Z10, Z0
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z9, Z10, Z1
+	VBROADCASTSS 260(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z8, Z10, Z2
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z9, Z10, Z3
+	VBROADCASTSS 264(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z8, Z10, Z4
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z9, Z10, Z5
+	VBROADCASTSS 268(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z8, Z10, Z6
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z9, Z10, Z7
+	VMOVUPS      384(DX), Z8
+	VMOVUPS      448(DX), Z9
+	VBROADCASTSS 384(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z8, Z10, Z0
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z9, Z10, Z1
+	VBROADCASTSS 388(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z8, Z10, Z2
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z9, Z10, Z3
+	VBROADCASTSS 392(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z8, Z10, Z4
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z9, Z10, Z5
+	VBROADCASTSS 396(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z8, Z10, Z6
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z9, Z10, Z7
+	ADDQ         $+512, CX
+	ADDQ         $+512, DX
+	DECQ         R8
+	JNZ          loop124
+
+done125:
+	ADDQ $+24, BX
+	LEAQ 120(SP), SI
+	CMPQ BX, SI
+	JNE  stage123
+	CMPQ AX, $+1
+	JB   done127
+
+loop126:
+	VMOVUPS      (DX), Z8
+	VMOVUPS      64(DX), Z9
+	VBROADCASTSS (CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z8, Z10, Z0
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc9 // VDPBF16PS Z9, Z10, Z1
+	VBROADCASTSS 4(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z8, Z10, Z2
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xd9 // VDPBF16PS Z9, Z10, Z3
+	VBROADCASTSS 8(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe0 // VDPBF16PS Z8, Z10, Z4
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xe9 // VDPBF16PS Z9, Z10, Z5
+	VBROADCASTSS 12(CX), Z10
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z8, Z10, Z6
+	BYTE $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xf9 // VDPBF16PS Z9, Z10, Z7
+	ADDQ         $+128, CX
+	ADDQ         $+128, DX
+	SUBQ         $+1, AX
+	CMPQ         AX, $+1
+	JAE          loop126
+
+done127:
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
+	ADDQ    CX, CX
+	ADDQ    CX, CX
+	TESTQ   AX, AX
+	JNZ     finish128
+	MOVQ    acc+32(FP), AX
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, 256(AX)
+	VMOVUPS Z5, 320(AX)
+	VMOVUPS Z6, 384(AX)
+	VMOVUPS Z7, 448(AX)
+	JMP     next130
+
+finish128:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
+	ADDQ         BX, BX
+	ADDQ         BX, BX
+	VBROADCASTSS alpha+80(FP), Z8
+	VXORPS       Z9, Z9, Z9
+	VADDPS       Z9, Z0, Z0
+	VMULPS       Z8, Z0, Z0
+	VADDPS       Z9, Z1, Z1
+	VMULPS       Z8, Z1, Z1
+	VADDPS       Z9, Z2, Z2
+	VMULPS       Z8, Z2, Z2
+	VADDPS       Z9, Z3, Z3
+	VMULPS       Z8, Z3, Z3
+	VADDPS       Z9, Z4, Z4
+	VMULPS       Z8, Z4, Z4
+	VADDPS       Z9, Z5, Z5
+	VMULPS       Z8, Z5, Z5
+	VADDPS       Z9, Z6, Z6
+	VMULPS       Z8, Z6, Z6
+	VADDPS       Z9, Z7, Z7
+	VMULPS       Z8, Z7, Z7
+	TESTQ        DX, DX
+	JZ           alone129
+	VBROADCASTSS beta+84(FP), Z8
+	IMUL3Q       $+0, BX, SI
+	ADDQ         DX, SI
+	VXORPS       Z10, Z10, Z10
+	VPTERNLOGD   $0xff, Z10, Z10, Z10
+	VPSRLD       $0x11, Z10, Z9
+	VPSRLD       $0x1f, Z10, Z9
+	VPSLLD       $0x10, Z10, Z9
+	VPSLLD       $0x10, (SI), Z10
+	VPANDD       (SI), Z9, Z11
+	VMULPS       Z8, Z10, Z10
+	VADDPS       Z10, Z0, Z0
+	VMULPS       Z8, Z11, Z11
+	VADDPS       Z11, Z2, Z2
+	VPSLLD       $0x10, 64(SI), Z10
+	VPANDD       64(SI), Z9, Z11
+	VMULPS       Z8, Z10, Z10
+	VADDPS       Z10, Z1, Z1
+	VMULPS       Z8, Z11, Z11
+	VADDPS       Z11, Z3, Z3
+	ADDQ         BX, SI
+	VPSLLD       $0x10, (SI), Z10
+	VPANDD       (SI), Z9, Z11
+	VMULPS       Z8, Z10, Z10
+	VADDPS       Z10, Z4, Z4
+	VMULPS       Z8, Z11, Z11
+	VADDPS       Z11, Z6, Z6
+	VPSLLD       $0x10, 64(SI), Z10
+	VPANDD       64(SI), Z9, Z9
+	VMULPS       Z8, Z10, Z10
+	VADDPS       Z10, Z5, Z5
+	VMULPS       Z8, Z9, Z9
+	VADDPS       Z9, Z7, Z7
+	ADDQ         BX, SI
+
+alone129:
+	VXORPS     Z9, Z9, Z9
+	VPTERNLOGD $0xff, Z9, Z9, Z9
+	VPSRLD     $0x11, Z9, Z8
+	VPSRLD     $0x1f, Z9, Z10
+	VPSLLD     $0x10, Z9, Z9
+	VPSRLD     $0x10, Z0, Z11
+	VCMPPS     $0x07, Z0, Z0, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z0, Z11, K1, Z0
+	VPANDD     Z9, Z0, Z0
+	VPSRLD     $0x10, Z1, Z11
+	VCMPPS     $0x07, Z1, Z1, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z1, Z11, K1, Z1
+	VPANDD     Z9, Z1, Z1
+	VPSRLD     $0x10, Z2, Z11
+	VCMPPS     $0x07, Z2, Z2, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z2, Z11, K1, Z2
+	VPANDD     Z9, Z2, Z2
+	VPSRLD     $0x10, Z3, Z11
+	VCMPPS     $0x07, Z3, Z3, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z3, Z11, K1, Z3
+	VPANDD     Z9, Z3, Z3
+	VPSRLD     $0x10, Z4, Z11
+	VCMPPS     $0x07, Z4, Z4, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z4, Z11, K1, Z4
+	VPANDD     Z9, Z4, Z4
+	VPSRLD     $0x10, Z5, Z11
+	VCMPPS     $0x07, Z5, Z5, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z5, Z11, K1, Z5
+	VPANDD     Z9, Z5, Z5
+	VPSRLD     $0x10, Z6, Z11
+	VCMPPS     $0x07, Z6, Z6, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z6, Z11, K1, Z6
+	VPANDD     Z9, Z6, Z6
+	VPSRLD     $0x10, Z7, Z11
+	VCMPPS     $0x07, Z7, Z7, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z7, Z11, K1, Z7
+	VPANDD     Z9, Z7, Z7
+	IMUL3Q     $+0, CX, DX
+	ADDQ       AX, DX
+	VPSRLD     $0x10, Z0, Z0
+	VPORD      Z2, Z0, Z0
+	VMOVUPS    Z0, (DX)
+	VPSRLD     $0x10, Z1, Z1
+	VPORD      Z3, Z1, Z1
+	VMOVUPS    Z1, 64(DX)
+	ADDQ       CX, DX
+	VPSRLD     $0x10, Z4, Z4
+	VPORD      Z6, Z4, Z4
+	VMOVUPS    Z4, (DX)
+	VPSRLD     $0x10, Z5, Z5
+	VPORD      Z7, Z5, Z5
+	VMOVUPS    Z5, 64(DX)
+	ADDQ       CX, DX
+
+next130:
+	JMP done
+
+many:
+	MOVB    resume+40(FP), AL
+	TESTB   AL, AL
+	JZ      fresh131
+	MOVQ    acc+32(FP), AX
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
 	VMOVUPS 128(AX), Z2
@@ -4952,9 +6299,9 @@ TEXT ·GemmCornerBF16AVX512BF16(SB), NOSPLIT, $120-88
 	VMOVUPS 832(AX), Z13
 	VMOVUPS 896(AX), Z14
 	VMOVUPS 960(AX), Z15
-	JMP     begin92
+	JMP     begin132
 
-fresh91:
+fresh131:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -4972,13 +6319,13 @@ fresh91:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin92:
-	MOVQ    k+0(FP), AX
+begin132:
+	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
-	MOVQ    d+40(FP), DX
-	MOVQ    d+40(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+0, SI, DI
@@ -4994,8 +6341,8 @@ begin92:
 	MOVQ    DI, (SP)
 	MOVQ    SI, 8(SP)
 	MOVQ    R8, 16(SP)
-	MOVQ    c+56(FP), BX
-	MOVQ    cStride+64(FP), SI
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+0, SI, DI
@@ -5011,8 +6358,8 @@ begin92:
 	MOVQ    DI, 24(SP)
 	MOVQ    SI, 32(SP)
 	MOVQ    R8, 40(SP)
-	MOVQ    near+80(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+0, SI, DI
@@ -5028,10 +6375,10 @@ begin92:
 	MOVQ    DI, 48(SP)
 	MOVQ    SI, 56(SP)
 	MOVQ    R8, 64(SP)
-	MOVQ    acc+24(FP), DX
+	MOVQ    acc+32(FP), DX
 	ADDQ    $+1024, DX
 	MOVQ    $+128, BX
-	MOVB    resume+32(FP), SI
+	MOVB    resume+40(FP), SI
 	MOVBQZX SI, SI
 	MOVQ    $+8, DI
 	TESTQ   SI, SI
@@ -5042,7 +6389,7 @@ begin92:
 	MOVQ    DX, 72(SP)
 	MOVQ    BX, 80(SP)
 	MOVQ    DI, 88(SP)
-	MOVQ    b+16(FP), DX
+	MOVQ    b+24(FP), DX
 	MOVQ    $+2147483647, BX
 	CMPQ    BX, AX
 	CMOVQGT AX, BX
@@ -5050,20 +6397,20 @@ begin92:
 	MOVQ    DX, 96(SP)
 	MOVQ    CX, 104(SP)
 	MOVQ    BX, 112(SP)
-	MOVQ    k+0(FP), AX
+	MOVQ    k+8(FP), AX
 	ANDQ    $+3, AX
-	MOVQ    a+8(FP), CX
-	MOVQ    b+16(FP), DX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
 	LEAQ    (SP), BX
 
-stage93:
+stage133:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done95
+	JZ    done135
 
-loop94:
+loop134:
 	PREFETCHT0   (SI)
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
@@ -5174,17 +6521,17 @@ loop94:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop94
+	JNZ          loop134
 
-done95:
+done135:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage93
+	JNE  stage133
 	CMPQ AX, $+1
-	JB   done97
+	JB   done137
 
-loop96:
+loop136:
 	VMOVUPS      (DX), Z16
 	VMOVUPS      64(DX), Z17
 	VBROADCASTSS (CX), Z18
@@ -5215,16 +6562,16 @@ loop96:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop96
+	JAE          loop136
 
-done97:
-	MOVQ    d+40(FP), AX
-	MOVQ    dStride+48(FP), CX
+done137:
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish98
-	MOVQ    acc+24(FP), AX
+	JNZ     finish138
+	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -5241,14 +6588,14 @@ done97:
 	VMOVUPS Z13, 832(AX)
 	VMOVUPS Z14, 896(AX)
 	VMOVUPS Z15, 960(AX)
-	JMP     next100
+	JMP     next140
 
-finish98:
-	MOVQ         c+56(FP), DX
-	MOVQ         cStride+64(FP), BX
+finish138:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
 	ADDQ         BX, BX
-	VBROADCASTSS alpha+72(FP), Z16
+	VBROADCASTSS alpha+80(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
 	VMULPS       Z16, Z0, Z0
@@ -5283,8 +6630,8 @@ finish98:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        DX, DX
-	JZ           alone99
-	VBROADCASTSS beta+76(FP), Z16
+	JZ           alone139
+	VBROADCASTSS beta+84(FP), Z16
 	IMUL3Q       $+0, BX, SI
 	ADDQ         DX, SI
 	VXORPS       Z18, Z18, Z18
@@ -5345,7 +6692,7 @@ finish98:
 	VADDPS       Z17, Z15, Z15
 	ADDQ         BX, SI
 
-alone99:
+alone139:
 	VXORPS     Z17, Z17, Z17
 	VPTERNLOGD $0xff, Z17, Z17, Z17
 	VPSRLD     $0x11, Z17, Z16
@@ -5478,11 +6825,14 @@ alone99:
 	VMOVUPS    Z13, 64(DX)
 	ADDQ       CX, DX
 
-next100:
-	MOVB    resume+32(FP), AL
+next140:
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+8
+	JLE     done
+	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh101
-	MOVQ    acc+24(FP), AX
+	JZ      fresh141
+	MOVQ    acc+32(FP), AX
 	VMOVUPS 1024(AX), Z0
 	VMOVUPS 1088(AX), Z1
 	VMOVUPS 1152(AX), Z2
@@ -5499,9 +6849,9 @@ next100:
 	VMOVUPS 1856(AX), Z13
 	VMOVUPS 1920(AX), Z14
 	VMOVUPS 1984(AX), Z15
-	JMP     begin102
+	JMP     begin142
 
-fresh101:
+fresh141:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -5519,13 +6869,13 @@ fresh101:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin102:
-	MOVQ    k+0(FP), AX
+begin142:
+	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
-	MOVQ    d+40(FP), DX
-	MOVQ    d+40(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+4, SI, DI
@@ -5541,8 +6891,8 @@ begin102:
 	MOVQ    DI, (SP)
 	MOVQ    SI, 8(SP)
 	MOVQ    R8, 16(SP)
-	MOVQ    c+56(FP), BX
-	MOVQ    cStride+64(FP), SI
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+4, SI, DI
@@ -5558,8 +6908,8 @@ begin102:
 	MOVQ    DI, 24(SP)
 	MOVQ    SI, 32(SP)
 	MOVQ    R8, 40(SP)
-	MOVQ    near+80(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+4, SI, DI
@@ -5575,10 +6925,10 @@ begin102:
 	MOVQ    DI, 48(SP)
 	MOVQ    SI, 56(SP)
 	MOVQ    R8, 64(SP)
-	MOVQ    acc+24(FP), DX
+	MOVQ    acc+32(FP), DX
 	ADDQ    $+2048, DX
 	MOVQ    $+128, BX
-	MOVB    resume+32(FP), SI
+	MOVB    resume+40(FP), SI
 	MOVBQZX SI, SI
 	MOVQ    $+8, DI
 	TESTQ   SI, SI
@@ -5589,7 +6939,7 @@ begin102:
 	MOVQ    DX, 72(SP)
 	MOVQ    BX, 80(SP)
 	MOVQ    DI, 88(SP)
-	MOVQ    b+16(FP), DX
+	MOVQ    b+24(FP), DX
 	MOVQ    $+2147483647, BX
 	CMPQ    BX, AX
 	CMOVQGT AX, BX
@@ -5597,20 +6947,20 @@ begin102:
 	MOVQ    DX, 96(SP)
 	MOVQ    CX, 104(SP)
 	MOVQ    BX, 112(SP)
-	MOVQ    k+0(FP), AX
+	MOVQ    k+8(FP), AX
 	ANDQ    $+3, AX
-	MOVQ    a+8(FP), CX
-	MOVQ    b+16(FP), DX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
 	LEAQ    (SP), BX
 
-stage103:
+stage143:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done105
+	JZ    done145
 
-loop104:
+loop144:
 	PREFETCHT0   (SI)
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
@@ -5721,17 +7071,17 @@ loop104:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop104
+	JNZ          loop144
 
-done105:
+done145:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage103
+	JNE  stage143
 	CMPQ AX, $+1
-	JB   done107
+	JB   done147
 
-loop106:
+loop146:
 	VMOVUPS      (DX), Z16
 	VMOVUPS      64(DX), Z17
 	VBROADCASTSS 32(CX), Z18
@@ -5762,16 +7112,16 @@ loop106:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop106
+	JAE          loop146
 
-done107:
-	MOVQ    d+40(FP), AX
-	MOVQ    dStride+48(FP), CX
+done147:
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish108
-	MOVQ    acc+24(FP), AX
+	JNZ     finish148
+	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, 1024(AX)
 	VMOVUPS Z1, 1088(AX)
 	VMOVUPS Z2, 1152(AX)
@@ -5788,14 +7138,14 @@ done107:
 	VMOVUPS Z13, 1856(AX)
 	VMOVUPS Z14, 1920(AX)
 	VMOVUPS Z15, 1984(AX)
-	JMP     next110
+	JMP     next150
 
-finish108:
-	MOVQ         c+56(FP), DX
-	MOVQ         cStride+64(FP), BX
+finish148:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
 	ADDQ         BX, BX
-	VBROADCASTSS alpha+72(FP), Z16
+	VBROADCASTSS alpha+80(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
 	VMULPS       Z16, Z0, Z0
@@ -5830,8 +7180,8 @@ finish108:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        DX, DX
-	JZ           alone109
-	VBROADCASTSS beta+76(FP), Z16
+	JZ           alone149
+	VBROADCASTSS beta+84(FP), Z16
 	IMUL3Q       $+4, BX, SI
 	ADDQ         DX, SI
 	VXORPS       Z18, Z18, Z18
@@ -5892,7 +7242,7 @@ finish108:
 	VADDPS       Z17, Z15, Z15
 	ADDQ         BX, SI
 
-alone109:
+alone149:
 	VXORPS     Z17, Z17, Z17
 	VPTERNLOGD $0xff, Z17, Z17, Z17
 	VPSRLD     $0x11, Z17, Z16
@@ -6025,11 +7375,14 @@ alone109:
 	VMOVUPS    Z13, 64(DX)
 	ADDQ       CX, DX
 
-next110:
-	MOVB    resume+32(FP), AL
+next150:
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+16
+	JLE     done
+	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh111
-	MOVQ    acc+24(FP), AX
+	JZ      fresh151
+	MOVQ    acc+32(FP), AX
 	VMOVUPS 2112(AX), Z0
 	VMOVUPS 2240(AX), Z1
 	VMOVUPS 2368(AX), Z2
@@ -6046,9 +7399,9 @@ next110:
 	VMOVUPS 3776(AX), Z13
 	VMOVUPS 3904(AX), Z14
 	VMOVUPS 4032(AX), Z15
-	JMP     begin112
+	JMP     begin152
 
-fresh111:
+fresh151:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -6066,13 +7419,13 @@ fresh111:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin112:
-	MOVQ    k+0(FP), AX
+begin152:
+	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
-	MOVQ    d+40(FP), DX
-	MOVQ    d+40(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+8, SI, DI
@@ -6088,8 +7441,8 @@ begin112:
 	MOVQ    DI, (SP)
 	MOVQ    SI, 8(SP)
 	MOVQ    R8, 16(SP)
-	MOVQ    c+56(FP), BX
-	MOVQ    cStride+64(FP), SI
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+8, SI, DI
@@ -6105,8 +7458,8 @@ begin112:
 	MOVQ    DI, 24(SP)
 	MOVQ    SI, 32(SP)
 	MOVQ    R8, 40(SP)
-	MOVQ    near+80(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+8, SI, DI
@@ -6122,10 +7475,10 @@ begin112:
 	MOVQ    DI, 48(SP)
 	MOVQ    SI, 56(SP)
 	MOVQ    R8, 64(SP)
-	MOVQ    acc+24(FP), DX
+	MOVQ    acc+32(FP), DX
 	ADDQ    $+4096, DX
 	MOVQ    $+128, BX
-	MOVB    resume+32(FP), SI
+	MOVB    resume+40(FP), SI
 	MOVBQZX SI, SI
 	MOVQ    $+16, DI
 	TESTQ   SI, SI
@@ -6136,7 +7489,7 @@ begin112:
 	MOVQ    DX, 72(SP)
 	MOVQ    BX, 80(SP)
 	MOVQ    DI, 88(SP)
-	MOVQ    b+16(FP), DX
+	MOVQ    b+24(FP), DX
 	MOVQ    $+2147483647, BX
 	CMPQ    BX, AX
 	CMOVQGT AX, BX
@@ -6144,20 +7497,20 @@ begin112:
 	MOVQ    DX, 96(SP)
 	MOVQ    CX, 104(SP)
 	MOVQ    BX, 112(SP)
-	MOVQ    k+0(FP), AX
+	MOVQ    k+8(FP), AX
 	ANDQ    $+3, AX
-	MOVQ    a+8(FP), CX
-	MOVQ    b+16(FP), DX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
 	LEAQ    (SP), BX
 
-stage113:
+stage153:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done115
+	JZ    done155
 
-loop114:
+loop154:
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
 	VMOVUPS      64(DX), Z16
@@ -6295,17 +7648,17 @@ loop114:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop114
+	JNZ          loop154
 
-done115:
+done155:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage113
+	JNE  stage153
 	CMPQ AX, $+1
-	JB   done117
+	JB   done157
 
-loop116:
+loop156:
 	VMOVUPS      64(DX), Z16
 	VBROADCASTSS 64(CX), Z17
 	BYTE $0x62; BYTE $0xb2; BYTE $0x76; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z16, Z17, Z0
@@ -6343,16 +7696,16 @@ loop116:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop116
+	JAE          loop156
 
-done117:
-	MOVQ    d+40(FP), AX
-	MOVQ    dStride+48(FP), CX
+done157:
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish118
-	MOVQ    acc+24(FP), AX
+	JNZ     finish158
+	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, 2112(AX)
 	VMOVUPS Z1, 2240(AX)
 	VMOVUPS Z2, 2368(AX)
@@ -6369,14 +7722,14 @@ done117:
 	VMOVUPS Z13, 3776(AX)
 	VMOVUPS Z14, 3904(AX)
 	VMOVUPS Z15, 4032(AX)
-	JMP     next120
+	JMP     next160
 
-finish118:
-	MOVQ         c+56(FP), DX
-	MOVQ         cStride+64(FP), BX
+finish158:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
 	ADDQ         BX, BX
-	VBROADCASTSS alpha+72(FP), Z16
+	VBROADCASTSS alpha+80(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
 	VMULPS       Z16, Z0, Z0
@@ -6411,8 +7764,8 @@ finish118:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        DX, DX
-	JZ           alone119
-	VBROADCASTSS beta+76(FP), Z16
+	JZ           alone159
+	VBROADCASTSS beta+84(FP), Z16
 	IMUL3Q       $+8, BX, SI
 	ADDQ         DX, SI
 	VXORPS       Z18, Z18, Z18
@@ -6477,7 +7830,7 @@ finish118:
 	VADDPS       Z17, Z15, Z15
 	ADDQ         BX, SI
 
-alone119:
+alone159:
 	VXORPS     Z17, Z17, Z17
 	VPTERNLOGD $0xff, Z17, Z17, Z17
 	VPSRLD     $0x11, Z17, Z16
@@ -6614,7 +7967,8 @@ alone119:
 	VMOVUPS    Z14, 64(DX)
 	ADDQ       CX, DX
 
-next120:
+next160:
+done:
 	VZEROUPPER
 	RET
 
@@ -6636,9 +7990,9 @@ TEXT ·NormalizeBlockBF16AVX512BF16(SB), NOSPLIT, $0-36
 	VPSLLD       $0x10, Z4, Z4
 	MOVQ         $+32, BX
 	CMPQ         BX, $+2
-	JB           done122
+	JB           done162
 
-loop121:
+loop161:
 	VMULPS  (CX), Z0, Z6
 	VMULPS  Z1, Z6, Z6
 	VDIVPS  Z2, Z6, Z6
@@ -6686,9 +8040,9 @@ loop121:
 	ADDQ    $+128, AX
 	SUBQ    $+2, BX
 	CMPQ    BX, $+2
-	JAE     loop121
+	JAE     loop161
 
-done122:
+done162:
 	VZEROUPPER
 	RET
 
@@ -7657,9 +9011,9 @@ TEXT ·PairRowsAVX512BF16(SB), NOSPLIT, $0-40
 	MOVQ sStride+32(FP), SI
 	ADDQ SI, SI
 	CMPQ AX, $+1
-	JB   done124
+	JB   done164
 
-loop123:
+loop163:
 	VPMOVZXWD (BX), Z0
 	VPMOVZXWD (BX)(SI*1), Z1
 	VPSLLD    $0x10, Z1, Z1
@@ -7675,9 +9029,9 @@ loop123:
 	ADDQ      DX, CX
 	SUBQ      $+1, AX
 	CMPQ      AX, $+1
-	JAE       loop123
+	JAE       loop163
 
-done124:
+done164:
 	VZEROUPPER
 	RET
 
@@ -7694,9 +9048,9 @@ TEXT ·UnpairRowsAVX512BF16(SB), NOSPLIT, $0-40
 	ADDQ SI, SI
 	ADDQ SI, SI
 	CMPQ AX, $+1
-	JB   done126
+	JB   done166
 
-loop125:
+loop165:
 	VMOVUPS (BX), Z0
 	VPSLLD  $0x10, Z0, Z1
 	VPSRLD  $0x10, Z0, Z0
@@ -7714,9 +9068,9 @@ loop125:
 	ADDQ    DX, CX
 	SUBQ    $+1, AX
 	CMPQ    AX, $+1
-	JAE     loop125
+	JAE     loop165
 
-done126:
+done166:
 	VZEROUPPER
 	RET
 
@@ -7740,9 +9094,9 @@ TEXT ·PeakDotAVX512BF16(SB), NOSPLIT, $0-8
 	VXORPS Z13, Z13, Z13
 	VXORPS Z14, Z14, Z14
 	CMPQ   AX, $+1
-	JB     done128
+	JB     done168
 
-loop127:
+loop167:
 	BYTE $0x62; BYTE $0xf2; BYTE $0x7e; BYTE $0x48; BYTE $0x52; BYTE $0xc8 // VDPBF16PS Z0, Z0, Z1
 	BYTE $0x62; BYTE $0xf2; BYTE $0x7e; BYTE $0x48; BYTE $0x52; BYTE $0xd0 // VDPBF16PS Z0, Z0, Z2
 	BYTE $0x62; BYTE $0xf2; BYTE $0x7e; BYTE $0x48; BYTE $0x52; BYTE $0xd8 // VDPBF16PS Z0, Z0, Z3
@@ -7759,8 +9113,8 @@ loop127:
 	BYTE $0x62; BYTE $0x72; BYTE $0x7e; BYTE $0x48; BYTE $0x52; BYTE $0xf0 // VDPBF16PS Z0, Z0, Z14
 	SUBQ      $+1, AX
 	CMPQ      AX, $+1
-	JAE       loop127
+	JAE       loop167
 
-done128:
+done168:
 	VZEROUPPER
 	RET

@@ -11,9 +11,354 @@ TEXT ·GemmBlockPairsAVX2(SB), NOSPLIT, $128-112
 	MOVL    120(SP), AX
 	ORL     $0x00008040, AX
 	MOVL    AX, 124(SP)
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+4
+	JGT     many
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
 	JZ      fresh1
+	MOVQ    acc+32(FP), AX
+	VMOVUPS (AX), Y0
+	VMOVUPS 32(AX), Y1
+	VMOVUPS 64(AX), Y2
+	VMOVUPS 96(AX), Y3
+	VMOVUPS 128(AX), Y4
+	VMOVUPS 160(AX), Y5
+	VMOVUPS 192(AX), Y6
+	VMOVUPS 224(AX), Y7
+	JMP     begin2
+
+fresh1:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+
+begin2:
+	MOVQ    k+8(FP), AX
+	SHRQ    $0x02, AX
+	XORQ    CX, CX
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, (SP)
+	MOVQ    SI, 8(SP)
+	MOVQ    R8, 16(SP)
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 24(SP)
+	MOVQ    SI, 32(SP)
+	MOVQ    R8, 40(SP)
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 48(SP)
+	MOVQ    SI, 56(SP)
+	MOVQ    R8, 64(SP)
+	MOVQ    acc+32(FP), DX
+	ADDQ    $+256, DX
+	MOVQ    $+64, BX
+	MOVB    resume+40(FP), SI
+	MOVBQZX SI, SI
+	MOVQ    $+4, DI
+	TESTQ   SI, SI
+	CMOVQEQ CX, DI
+	CMPQ    DI, AX
+	CMOVQGT AX, DI
+	SUBQ    DI, AX
+	MOVQ    DX, 72(SP)
+	MOVQ    BX, 80(SP)
+	MOVQ    DI, 88(SP)
+	MOVQ    b+24(FP), CX
+	MOVQ    next+96(FP), DX
+	MOVQ    nextStride+104(FP), BX
+	ADDQ    BX, BX
+	ADDQ    BX, BX
+	TESTQ   DX, DX
+	CMOVQEQ CX, DX
+	MOVQ    $+2147483647, CX
+	CMPQ    CX, AX
+	CMOVQGT AX, CX
+	SUBQ    CX, AX
+	MOVQ    DX, 96(SP)
+	MOVQ    BX, 104(SP)
+	MOVQ    CX, 112(SP)
+	MOVQ    k+8(FP), AX
+	ANDQ    $+3, AX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
+	LDMXCSR 124(SP)
+	LEAQ    (SP), BX
+
+stage3:
+	MOVQ  (BX), SI
+	MOVQ  8(BX), DI
+	MOVQ  16(BX), R8
+	TESTQ R8, R8
+	JZ    done5
+
+loop4:
+	PREFETCHT0   (SI)
+	ADDQ         DI, SI
+	VMOVUPS      64(DX), Y8
+	VMOVUPS      96(DX), Y9
+	VBROADCASTSS 64(CX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 68(CX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 72(CX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 76(CX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	VMOVUPS      (DX), Y8
+	VMOVUPS      32(DX), Y9
+	VBROADCASTSS (CX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(CX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(CX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(CX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	VMOVUPS      192(DX), Y8
+	VMOVUPS      224(DX), Y9
+	VBROADCASTSS 192(CX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 196(CX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 200(CX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 204(CX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	VMOVUPS      128(DX), Y8
+	VMOVUPS      160(DX), Y9
+	VBROADCASTSS 128(CX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 132(CX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 136(CX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 140(CX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+256, CX
+	ADDQ         $+256, DX
+	DECQ         R8
+	JNZ          loop4
+
+done5:
+	ADDQ $+24, BX
+	LEAQ 120(SP), SI
+	CMPQ BX, SI
+	JNE  stage3
+	CMPQ AX, $+2
+	JB   done7
+
+loop6:
+	VMOVUPS      64(DX), Y8
+	VMOVUPS      96(DX), Y9
+	VBROADCASTSS 64(CX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 68(CX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 72(CX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 76(CX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	VMOVUPS      (DX), Y8
+	VMOVUPS      32(DX), Y9
+	VBROADCASTSS (CX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(CX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(CX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(CX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+128, CX
+	ADDQ         $+128, DX
+	SUBQ         $+2, AX
+	CMPQ         AX, $+2
+	JAE          loop6
+
+done7:
+	CMPQ AX, $+1
+	JB   done9
+
+loop8:
+	VMOVUPS      (DX), Y8
+	VMOVUPS      32(DX), Y9
+	VBROADCASTSS (CX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(CX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(CX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(CX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+64, CX
+	ADDQ         $+64, DX
+	SUBQ         $+1, AX
+	CMPQ         AX, $+1
+	JAE          loop8
+
+done9:
+	LDMXCSR 120(SP)
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
+	ADDQ    CX, CX
+	ADDQ    CX, CX
+	TESTQ   AX, AX
+	JNZ     finish10
+	MOVQ    acc+32(FP), AX
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	VMOVUPS Y4, 128(AX)
+	VMOVUPS Y5, 160(AX)
+	VMOVUPS Y6, 192(AX)
+	VMOVUPS Y7, 224(AX)
+	JMP     next12
+
+finish10:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
+	ADDQ         BX, BX
+	ADDQ         BX, BX
+	VBROADCASTSS alpha+80(FP), Y8
+	VXORPS       Y9, Y9, Y9
+	VADDPS       Y9, Y0, Y0
+	VMULPS       Y8, Y0, Y0
+	VADDPS       Y9, Y1, Y1
+	VMULPS       Y8, Y1, Y1
+	VADDPS       Y9, Y2, Y2
+	VMULPS       Y8, Y2, Y2
+	VADDPS       Y9, Y3, Y3
+	VMULPS       Y8, Y3, Y3
+	VADDPS       Y9, Y4, Y4
+	VMULPS       Y8, Y4, Y4
+	VADDPS       Y9, Y5, Y5
+	VMULPS       Y8, Y5, Y5
+	VADDPS       Y9, Y6, Y6
+	VMULPS       Y8, Y6, Y6
+	VADDPS       Y9, Y7, Y7
+	VMULPS       Y8, Y7, Y7
+	TESTQ        DX, DX
+	JZ           alone11
+	VBROADCASTSS beta+84(FP), Y8
+	IMUL3Q       $+0, BX, SI
+	ADDQ         DX, SI
+	VMULPS       (SI), Y8, Y9
+	VADDPS       Y9, Y0, Y0
+	VMULPS       32(SI), Y8, Y9
+	VADDPS       Y9, Y1, Y1
+	ADDQ         BX, SI
+	VMULPS       (SI), Y8, Y9
+	VADDPS       Y9, Y2, Y2
+	VMULPS       32(SI), Y8, Y9
+	VADDPS       Y9, Y3, Y3
+	ADDQ         BX, SI
+	VMULPS       (SI), Y8, Y9
+	VADDPS       Y9, Y4, Y4
+	VMULPS       32(SI), Y8, Y9
+	VADDPS       Y9, Y5, Y5
+	ADDQ         BX, SI
+	VMULPS       (SI), Y8, Y9
+	VADDPS       Y9, Y6, Y6
+	VMULPS       32(SI), Y8, Y8
+	VADDPS       Y8, Y7, Y7
+	ADDQ         BX, SI
+
+alone11:
+	IMUL3Q  $+0, CX, DX
+	ADDQ    AX, DX
+	VMOVUPS Y0, (DX)
+	VMOVUPS Y1, 32(DX)
+	ADDQ    CX, DX
+	VMOVUPS Y2, (DX)
+	VMOVUPS Y3, 32(DX)
+	ADDQ    CX, DX
+	VMOVUPS Y4, (DX)
+	VMOVUPS Y5, 32(DX)
+	ADDQ    CX, DX
+	VMOVUPS Y6, (DX)
+	VMOVUPS Y7, 32(DX)
+	ADDQ    CX, DX
+
+next12:
+	JMP done
+
+many:
+	MOVB    resume+40(FP), AL
+	TESTB   AL, AL
+	JZ      fresh13
 	MOVQ    acc+32(FP), AX
 	VMOVUPS (AX), Y0
 	VMOVUPS 32(AX), Y1
@@ -27,9 +372,9 @@ TEXT ·GemmBlockPairsAVX2(SB), NOSPLIT, $128-112
 	VMOVUPS 288(AX), Y9
 	VMOVUPS 320(AX), Y10
 	VMOVUPS 352(AX), Y11
-	JMP     begin2
+	JMP     begin14
 
-fresh1:
+fresh13:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -43,7 +388,7 @@ fresh1:
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
 
-begin2:
+begin14:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -134,14 +479,14 @@ begin2:
 	LDMXCSR 124(SP)
 	LEAQ    (SP), BX
 
-stage3:
+stage15:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done5
+	JZ    done17
 
-loop4:
+loop16:
 	PREFETCHT0   (SI)
 	ADDQ         DI, SI
 	VMOVUPS      64(DX), Y12
@@ -227,17 +572,17 @@ loop4:
 	ADDQ         $+256, CX
 	ADDQ         $+256, DX
 	DECQ         R8
-	JNZ          loop4
+	JNZ          loop16
 
-done5:
+done17:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage3
+	JNE  stage15
 	CMPQ AX, $+2
-	JB   done7
+	JB   done19
 
-loop6:
+loop18:
 	VMOVUPS      64(DX), Y12
 	VMOVUPS      96(DX), Y13
 	VBROADCASTSS 64(CX), Y14
@@ -282,13 +627,13 @@ loop6:
 	ADDQ         $+128, DX
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop6
+	JAE          loop18
 
-done7:
+done19:
 	CMPQ AX, $+1
-	JB   done9
+	JB   done21
 
-loop8:
+loop20:
 	VMOVUPS      (DX), Y12
 	VMOVUPS      32(DX), Y13
 	VBROADCASTSS (CX), Y14
@@ -313,16 +658,16 @@ loop8:
 	ADDQ         $+64, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop8
+	JAE          loop20
 
-done9:
+done21:
 	LDMXCSR 120(SP)
 	MOVQ    d+48(FP), AX
 	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish10
+	JNZ     finish22
 	MOVQ    acc+32(FP), AX
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
@@ -336,9 +681,9 @@ done9:
 	VMOVUPS Y9, 288(AX)
 	VMOVUPS Y10, 320(AX)
 	VMOVUPS Y11, 352(AX)
-	JMP     next12
+	JMP     next24
 
-finish10:
+finish22:
 	MOVQ         c+64(FP), DX
 	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
@@ -370,7 +715,7 @@ finish10:
 	VADDPS       Y13, Y11, Y11
 	VMULPS       Y12, Y11, Y11
 	TESTQ        DX, DX
-	JZ           alone11
+	JZ           alone23
 	VBROADCASTSS beta+84(FP), Y12
 	IMUL3Q       $+0, BX, SI
 	ADDQ         DX, SI
@@ -405,7 +750,7 @@ finish10:
 	VADDPS       Y12, Y11, Y11
 	ADDQ         BX, SI
 
-alone11:
+alone23:
 	IMUL3Q  $+0, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Y0, (DX)
@@ -427,13 +772,13 @@ alone11:
 	VMOVUPS Y11, 32(DX)
 	ADDQ    CX, DX
 
-next12:
+next24:
 	MOVQ    rows+0(FP), AX
 	CMPQ    AX, $+6
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh13
+	JZ      fresh25
 	MOVQ    acc+32(FP), AX
 	VMOVUPS 384(AX), Y0
 	VMOVUPS 416(AX), Y1
@@ -445,9 +790,9 @@ next12:
 	VMOVUPS 608(AX), Y7
 	VMOVUPS 640(AX), Y8
 	VMOVUPS 672(AX), Y9
-	JMP     begin14
+	JMP     begin26
 
-fresh13:
+fresh25:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -459,7 +804,7 @@ fresh13:
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 
-begin14:
+begin26:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -544,14 +889,14 @@ begin14:
 	LDMXCSR 124(SP)
 	LEAQ    (SP), BX
 
-stage15:
+stage27:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done17
+	JZ    done29
 
-loop16:
+loop28:
 	PREFETCHT0   (SI)
 	ADDQ         DI, SI
 	VMOVUPS      64(DX), Y10
@@ -625,17 +970,17 @@ loop16:
 	ADDQ         $+256, CX
 	ADDQ         $+256, DX
 	DECQ         R8
-	JNZ          loop16
+	JNZ          loop28
 
-done17:
+done29:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage15
+	JNE  stage27
 	CMPQ AX, $+2
-	JB   done19
+	JB   done31
 
-loop18:
+loop30:
 	VMOVUPS      64(DX), Y10
 	VMOVUPS      96(DX), Y11
 	VBROADCASTSS 88(CX), Y12
@@ -674,13 +1019,13 @@ loop18:
 	ADDQ         $+128, DX
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop18
+	JAE          loop30
 
-done19:
+done31:
 	CMPQ AX, $+1
-	JB   done21
+	JB   done33
 
-loop20:
+loop32:
 	VMOVUPS      (DX), Y10
 	VMOVUPS      32(DX), Y11
 	VBROADCASTSS 24(CX), Y12
@@ -702,16 +1047,16 @@ loop20:
 	ADDQ         $+64, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop20
+	JAE          loop32
 
-done21:
+done33:
 	LDMXCSR 120(SP)
 	MOVQ    d+48(FP), AX
 	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish22
+	JNZ     finish34
 	MOVQ    acc+32(FP), AX
 	VMOVUPS Y0, 384(AX)
 	VMOVUPS Y1, 416(AX)
@@ -723,9 +1068,9 @@ done21:
 	VMOVUPS Y7, 608(AX)
 	VMOVUPS Y8, 640(AX)
 	VMOVUPS Y9, 672(AX)
-	JMP     next24
+	JMP     next36
 
-finish22:
+finish34:
 	MOVQ         c+64(FP), DX
 	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
@@ -753,7 +1098,7 @@ finish22:
 	VADDPS       Y11, Y9, Y9
 	VMULPS       Y10, Y9, Y9
 	TESTQ        DX, DX
-	JZ           alone23
+	JZ           alone35
 	VBROADCASTSS beta+84(FP), Y10
 	IMUL3Q       $+6, BX, SI
 	ADDQ         DX, SI
@@ -783,7 +1128,7 @@ finish22:
 	VADDPS       Y10, Y9, Y9
 	ADDQ         BX, SI
 
-alone23:
+alone35:
 	IMUL3Q  $+6, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Y0, (DX)
@@ -802,13 +1147,13 @@ alone23:
 	VMOVUPS Y9, 32(DX)
 	ADDQ    CX, DX
 
-next24:
+next36:
 	MOVQ    rows+0(FP), AX
 	CMPQ    AX, $+11
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh25
+	JZ      fresh37
 	MOVQ    acc+32(FP), AX
 	VMOVUPS 704(AX), Y0
 	VMOVUPS 736(AX), Y1
@@ -820,9 +1165,9 @@ next24:
 	VMOVUPS 928(AX), Y7
 	VMOVUPS 960(AX), Y8
 	VMOVUPS 992(AX), Y9
-	JMP     begin26
+	JMP     begin38
 
-fresh25:
+fresh37:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -834,7 +1179,7 @@ fresh25:
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 
-begin26:
+begin38:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -919,14 +1264,14 @@ begin26:
 	LDMXCSR 124(SP)
 	LEAQ    (SP), BX
 
-stage27:
+stage39:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done29
+	JZ    done41
 
-loop28:
+loop40:
 	PREFETCHT0   (SI)
 	ADDQ         DI, SI
 	VMOVUPS      64(DX), Y10
@@ -1000,17 +1345,17 @@ loop28:
 	ADDQ         $+256, CX
 	ADDQ         $+256, DX
 	DECQ         R8
-	JNZ          loop28
+	JNZ          loop40
 
-done29:
+done41:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage27
+	JNE  stage39
 	CMPQ AX, $+2
-	JB   done31
+	JB   done43
 
-loop30:
+loop42:
 	VMOVUPS      64(DX), Y10
 	VMOVUPS      96(DX), Y11
 	VBROADCASTSS 108(CX), Y12
@@ -1049,13 +1394,13 @@ loop30:
 	ADDQ         $+128, DX
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop30
+	JAE          loop42
 
-done31:
+done43:
 	CMPQ AX, $+1
-	JB   done33
+	JB   done45
 
-loop32:
+loop44:
 	VMOVUPS      (DX), Y10
 	VMOVUPS      32(DX), Y11
 	VBROADCASTSS 44(CX), Y12
@@ -1077,16 +1422,16 @@ loop32:
 	ADDQ         $+64, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop32
+	JAE          loop44
 
-done33:
+done45:
 	LDMXCSR 120(SP)
 	MOVQ    d+48(FP), AX
 	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish34
+	JNZ     finish46
 	MOVQ    acc+32(FP), AX
 	VMOVUPS Y0, 704(AX)
 	VMOVUPS Y1, 736(AX)
@@ -1098,9 +1443,9 @@ done33:
 	VMOVUPS Y7, 928(AX)
 	VMOVUPS Y8, 960(AX)
 	VMOVUPS Y9, 992(AX)
-	JMP     next36
+	JMP     next48
 
-finish34:
+finish46:
 	MOVQ         c+64(FP), DX
 	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
@@ -1128,7 +1473,7 @@ finish34:
 	VADDPS       Y11, Y9, Y9
 	VMULPS       Y10, Y9, Y9
 	TESTQ        DX, DX
-	JZ           alone35
+	JZ           alone47
 	VBROADCASTSS beta+84(FP), Y10
 	IMUL3Q       $+11, BX, SI
 	ADDQ         DX, SI
@@ -1158,7 +1503,7 @@ finish34:
 	VADDPS       Y10, Y9, Y9
 	ADDQ         BX, SI
 
-alone35:
+alone47:
 	IMUL3Q  $+11, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Y0, (DX)
@@ -1177,22 +1522,22 @@ alone35:
 	VMOVUPS Y9, 32(DX)
 	ADDQ    CX, DX
 
-next36:
+next48:
 done:
 	VZEROUPPER
 	RET
 
-// func GemmCornerPairsAVX2(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
+// func GemmCornerPairsAVX2(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 // Requires: AVX, CMOV, FMA3, MMX+, SSE
-TEXT ·GemmCornerPairsAVX2(SB), NOSPLIT, $128-88
+TEXT ·GemmCornerPairsAVX2(SB), NOSPLIT, $128-96
 	STMXCSR 120(SP)
 	MOVL    120(SP), AX
 	ORL     $0x00008040, AX
 	MOVL    AX, 124(SP)
-	MOVB    resume+32(FP), AL
+	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh37
-	MOVQ    acc+24(FP), AX
+	JZ      fresh49
+	MOVQ    acc+32(FP), AX
 	VMOVUPS (AX), Y0
 	VMOVUPS 32(AX), Y1
 	VMOVUPS 64(AX), Y2
@@ -1201,9 +1546,9 @@ TEXT ·GemmCornerPairsAVX2(SB), NOSPLIT, $128-88
 	VMOVUPS 160(AX), Y5
 	VMOVUPS 192(AX), Y6
 	VMOVUPS 224(AX), Y7
-	JMP     begin38
+	JMP     begin50
 
-fresh37:
+fresh49:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1213,13 +1558,13 @@ fresh37:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 
-begin38:
-	MOVQ    k+0(FP), AX
+begin50:
+	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
-	MOVQ    d+40(FP), DX
-	MOVQ    d+40(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+0, SI, DI
@@ -1235,8 +1580,8 @@ begin38:
 	MOVQ    DI, (SP)
 	MOVQ    SI, 8(SP)
 	MOVQ    R8, 16(SP)
-	MOVQ    c+56(FP), BX
-	MOVQ    cStride+64(FP), SI
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+0, SI, DI
@@ -1252,8 +1597,8 @@ begin38:
 	MOVQ    DI, 24(SP)
 	MOVQ    SI, 32(SP)
 	MOVQ    R8, 40(SP)
-	MOVQ    near+80(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+0, SI, DI
@@ -1269,10 +1614,10 @@ begin38:
 	MOVQ    DI, 48(SP)
 	MOVQ    SI, 56(SP)
 	MOVQ    R8, 64(SP)
-	MOVQ    acc+24(FP), DX
+	MOVQ    acc+32(FP), DX
 	ADDQ    $+256, DX
 	MOVQ    $+64, BX
-	MOVB    resume+32(FP), SI
+	MOVB    resume+40(FP), SI
 	MOVBQZX SI, SI
 	MOVQ    $+4, DI
 	TESTQ   SI, SI
@@ -1283,7 +1628,7 @@ begin38:
 	MOVQ    DX, 72(SP)
 	MOVQ    BX, 80(SP)
 	MOVQ    DI, 88(SP)
-	MOVQ    b+16(FP), DX
+	MOVQ    b+24(FP), DX
 	MOVQ    $+2147483647, BX
 	CMPQ    BX, AX
 	CMOVQGT AX, BX
@@ -1291,21 +1636,21 @@ begin38:
 	MOVQ    DX, 96(SP)
 	MOVQ    CX, 104(SP)
 	MOVQ    BX, 112(SP)
-	MOVQ    k+0(FP), AX
+	MOVQ    k+8(FP), AX
 	ANDQ    $+3, AX
-	MOVQ    a+8(FP), CX
-	MOVQ    b+16(FP), DX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
 	LDMXCSR 124(SP)
 	LEAQ    (SP), BX
 
-stage39:
+stage51:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done41
+	JZ    done53
 
-loop40:
+loop52:
 	PREFETCHT0   (SI)
 	ADDQ         DI, SI
 	VMOVUPS      64(DX), Y8
@@ -1367,17 +1712,17 @@ loop40:
 	ADDQ         $+256, CX
 	ADDQ         $+256, DX
 	DECQ         R8
-	JNZ          loop40
+	JNZ          loop52
 
-done41:
+done53:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage39
+	JNE  stage51
 	CMPQ AX, $+2
-	JB   done43
+	JB   done55
 
-loop42:
+loop54:
 	VMOVUPS      64(DX), Y8
 	VMOVUPS      96(DX), Y9
 	VBROADCASTSS 64(CX), Y10
@@ -1410,13 +1755,13 @@ loop42:
 	ADDQ         $+128, DX
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop42
+	JAE          loop54
 
-done43:
+done55:
 	CMPQ AX, $+1
-	JB   done45
+	JB   done57
 
-loop44:
+loop56:
 	VMOVUPS      (DX), Y8
 	VMOVUPS      32(DX), Y9
 	VBROADCASTSS (CX), Y10
@@ -1435,17 +1780,17 @@ loop44:
 	ADDQ         $+64, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop44
+	JAE          loop56
 
-done45:
+done57:
 	LDMXCSR 120(SP)
-	MOVQ    d+40(FP), AX
-	MOVQ    dStride+48(FP), CX
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish46
-	MOVQ    acc+24(FP), AX
+	JNZ     finish58
+	MOVQ    acc+32(FP), AX
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	VMOVUPS Y2, 64(AX)
@@ -1454,14 +1799,14 @@ done45:
 	VMOVUPS Y5, 160(AX)
 	VMOVUPS Y6, 192(AX)
 	VMOVUPS Y7, 224(AX)
-	JMP     next48
+	JMP     next60
 
-finish46:
-	MOVQ         c+56(FP), DX
-	MOVQ         cStride+64(FP), BX
+finish58:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
 	ADDQ         BX, BX
-	VBROADCASTSS alpha+72(FP), Y8
+	VBROADCASTSS alpha+80(FP), Y8
 	VXORPS       Y9, Y9, Y9
 	VADDPS       Y9, Y0, Y0
 	VMULPS       Y8, Y0, Y0
@@ -1480,8 +1825,8 @@ finish46:
 	VADDPS       Y9, Y7, Y7
 	VMULPS       Y8, Y7, Y7
 	TESTQ        DX, DX
-	JZ           alone47
-	VBROADCASTSS beta+76(FP), Y8
+	JZ           alone59
+	VBROADCASTSS beta+84(FP), Y8
 	IMUL3Q       $+0, BX, SI
 	ADDQ         DX, SI
 	VMULPS       (SI), Y8, Y9
@@ -1505,7 +1850,7 @@ finish46:
 	VADDPS       Y8, Y7, Y7
 	ADDQ         BX, SI
 
-alone47:
+alone59:
 	IMUL3Q  $+0, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Y0, (DX)
@@ -1521,11 +1866,14 @@ alone47:
 	VMOVUPS Y7, 32(DX)
 	ADDQ    CX, DX
 
-next48:
-	MOVB    resume+32(FP), AL
+next60:
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+4
+	JLE     done
+	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh49
-	MOVQ    acc+24(FP), AX
+	JZ      fresh61
+	MOVQ    acc+32(FP), AX
 	VMOVUPS 256(AX), Y0
 	VMOVUPS 288(AX), Y1
 	VMOVUPS 320(AX), Y2
@@ -1534,9 +1882,9 @@ next48:
 	VMOVUPS 416(AX), Y5
 	VMOVUPS 448(AX), Y6
 	VMOVUPS 480(AX), Y7
-	JMP     begin50
+	JMP     begin62
 
-fresh49:
+fresh61:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1546,13 +1894,13 @@ fresh49:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 
-begin50:
-	MOVQ    k+0(FP), AX
+begin62:
+	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
-	MOVQ    d+40(FP), DX
-	MOVQ    d+40(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+4, SI, DI
@@ -1568,8 +1916,8 @@ begin50:
 	MOVQ    DI, (SP)
 	MOVQ    SI, 8(SP)
 	MOVQ    R8, 16(SP)
-	MOVQ    c+56(FP), BX
-	MOVQ    cStride+64(FP), SI
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+4, SI, DI
@@ -1585,8 +1933,8 @@ begin50:
 	MOVQ    DI, 24(SP)
 	MOVQ    SI, 32(SP)
 	MOVQ    R8, 40(SP)
-	MOVQ    near+80(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+4, SI, DI
@@ -1602,10 +1950,10 @@ begin50:
 	MOVQ    DI, 48(SP)
 	MOVQ    SI, 56(SP)
 	MOVQ    R8, 64(SP)
-	MOVQ    acc+24(FP), DX
+	MOVQ    acc+32(FP), DX
 	ADDQ    $+512, DX
 	MOVQ    $+64, BX
-	MOVB    resume+32(FP), SI
+	MOVB    resume+40(FP), SI
 	MOVBQZX SI, SI
 	MOVQ    $+4, DI
 	TESTQ   SI, SI
@@ -1616,7 +1964,7 @@ begin50:
 	MOVQ    DX, 72(SP)
 	MOVQ    BX, 80(SP)
 	MOVQ    DI, 88(SP)
-	MOVQ    b+16(FP), DX
+	MOVQ    b+24(FP), DX
 	MOVQ    $+2147483647, BX
 	CMPQ    BX, AX
 	CMOVQGT AX, BX
@@ -1624,21 +1972,21 @@ begin50:
 	MOVQ    DX, 96(SP)
 	MOVQ    CX, 104(SP)
 	MOVQ    BX, 112(SP)
-	MOVQ    k+0(FP), AX
+	MOVQ    k+8(FP), AX
 	ANDQ    $+3, AX
-	MOVQ    a+8(FP), CX
-	MOVQ    b+16(FP), DX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
 	LDMXCSR 124(SP)
 	LEAQ    (SP), BX
 
-stage51:
+stage63:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done53
+	JZ    done65
 
-loop52:
+loop64:
 	PREFETCHT0   (SI)
 	ADDQ         DI, SI
 	VMOVUPS      64(DX), Y8
@@ -1700,17 +2048,17 @@ loop52:
 	ADDQ         $+256, CX
 	ADDQ         $+256, DX
 	DECQ         R8
-	JNZ          loop52
+	JNZ          loop64
 
-done53:
+done65:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage51
+	JNE  stage63
 	CMPQ AX, $+2
-	JB   done55
+	JB   done67
 
-loop54:
+loop66:
 	VMOVUPS      64(DX), Y8
 	VMOVUPS      96(DX), Y9
 	VBROADCASTSS 80(CX), Y10
@@ -1743,13 +2091,13 @@ loop54:
 	ADDQ         $+128, DX
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop54
+	JAE          loop66
 
-done55:
+done67:
 	CMPQ AX, $+1
-	JB   done57
+	JB   done69
 
-loop56:
+loop68:
 	VMOVUPS      (DX), Y8
 	VMOVUPS      32(DX), Y9
 	VBROADCASTSS 16(CX), Y10
@@ -1768,17 +2116,17 @@ loop56:
 	ADDQ         $+64, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop56
+	JAE          loop68
 
-done57:
+done69:
 	LDMXCSR 120(SP)
-	MOVQ    d+40(FP), AX
-	MOVQ    dStride+48(FP), CX
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish58
-	MOVQ    acc+24(FP), AX
+	JNZ     finish70
+	MOVQ    acc+32(FP), AX
 	VMOVUPS Y0, 256(AX)
 	VMOVUPS Y1, 288(AX)
 	VMOVUPS Y2, 320(AX)
@@ -1787,14 +2135,14 @@ done57:
 	VMOVUPS Y5, 416(AX)
 	VMOVUPS Y6, 448(AX)
 	VMOVUPS Y7, 480(AX)
-	JMP     next60
+	JMP     next72
 
-finish58:
-	MOVQ         c+56(FP), DX
-	MOVQ         cStride+64(FP), BX
+finish70:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
 	ADDQ         BX, BX
-	VBROADCASTSS alpha+72(FP), Y8
+	VBROADCASTSS alpha+80(FP), Y8
 	VXORPS       Y9, Y9, Y9
 	VADDPS       Y9, Y0, Y0
 	VMULPS       Y8, Y0, Y0
@@ -1813,8 +2161,8 @@ finish58:
 	VADDPS       Y9, Y7, Y7
 	VMULPS       Y8, Y7, Y7
 	TESTQ        DX, DX
-	JZ           alone59
-	VBROADCASTSS beta+76(FP), Y8
+	JZ           alone71
+	VBROADCASTSS beta+84(FP), Y8
 	IMUL3Q       $+4, BX, SI
 	ADDQ         DX, SI
 	VMULPS       (SI), Y8, Y9
@@ -1838,7 +2186,7 @@ finish58:
 	VADDPS       Y8, Y7, Y7
 	ADDQ         BX, SI
 
-alone59:
+alone71:
 	IMUL3Q  $+4, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Y0, (DX)
@@ -1854,11 +2202,14 @@ alone59:
 	VMOVUPS Y7, 32(DX)
 	ADDQ    CX, DX
 
-next60:
-	MOVB    resume+32(FP), AL
+next72:
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+8
+	JLE     done
+	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh61
-	MOVQ    acc+24(FP), AX
+	JZ      fresh73
+	MOVQ    acc+32(FP), AX
 	VMOVUPS 544(AX), Y0
 	VMOVUPS 608(AX), Y1
 	VMOVUPS 672(AX), Y2
@@ -1867,9 +2218,9 @@ next60:
 	VMOVUPS 864(AX), Y5
 	VMOVUPS 928(AX), Y6
 	VMOVUPS 992(AX), Y7
-	JMP     begin62
+	JMP     begin74
 
-fresh61:
+fresh73:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1879,13 +2230,13 @@ fresh61:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 
-begin62:
-	MOVQ    k+0(FP), AX
+begin74:
+	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
-	MOVQ    d+40(FP), DX
-	MOVQ    d+40(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+8, SI, DI
@@ -1901,8 +2252,8 @@ begin62:
 	MOVQ    DI, (SP)
 	MOVQ    SI, 8(SP)
 	MOVQ    R8, 16(SP)
-	MOVQ    c+56(FP), BX
-	MOVQ    cStride+64(FP), SI
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+8, SI, DI
@@ -1918,8 +2269,8 @@ begin62:
 	MOVQ    DI, 24(SP)
 	MOVQ    SI, 32(SP)
 	MOVQ    R8, 40(SP)
-	MOVQ    near+80(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+8, SI, DI
@@ -1935,10 +2286,10 @@ begin62:
 	MOVQ    DI, 48(SP)
 	MOVQ    SI, 56(SP)
 	MOVQ    R8, 64(SP)
-	MOVQ    acc+24(FP), DX
+	MOVQ    acc+32(FP), DX
 	ADDQ    $+1024, DX
 	MOVQ    $+64, BX
-	MOVB    resume+32(FP), SI
+	MOVB    resume+40(FP), SI
 	MOVBQZX SI, SI
 	MOVQ    $+8, DI
 	TESTQ   SI, SI
@@ -1949,7 +2300,7 @@ begin62:
 	MOVQ    DX, 72(SP)
 	MOVQ    BX, 80(SP)
 	MOVQ    DI, 88(SP)
-	MOVQ    b+16(FP), DX
+	MOVQ    b+24(FP), DX
 	MOVQ    $+2147483647, BX
 	CMPQ    BX, AX
 	CMOVQGT AX, BX
@@ -1957,21 +2308,21 @@ begin62:
 	MOVQ    DX, 96(SP)
 	MOVQ    CX, 104(SP)
 	MOVQ    BX, 112(SP)
-	MOVQ    k+0(FP), AX
+	MOVQ    k+8(FP), AX
 	ANDQ    $+3, AX
-	MOVQ    a+8(FP), CX
-	MOVQ    b+16(FP), DX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
 	LDMXCSR 124(SP)
 	LEAQ    (SP), BX
 
-stage63:
+stage75:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done65
+	JZ    done77
 
-loop64:
+loop76:
 	PREFETCHT0   32(SI)
 	ADDQ         DI, SI
 	VMOVUPS      96(DX), Y8
@@ -2045,17 +2396,17 @@ loop64:
 	ADDQ         $+256, CX
 	ADDQ         $+256, DX
 	DECQ         R8
-	JNZ          loop64
+	JNZ          loop76
 
-done65:
+done77:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage63
+	JNE  stage75
 	CMPQ AX, $+2
-	JB   done67
+	JB   done79
 
-loop66:
+loop78:
 	VMOVUPS      96(DX), Y8
 	VBROADCASTSS 96(CX), Y9
 	VFMADD231PS  Y8, Y9, Y0
@@ -2094,13 +2445,13 @@ loop66:
 	ADDQ         $+128, DX
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop66
+	JAE          loop78
 
-done67:
+done79:
 	CMPQ AX, $+1
-	JB   done69
+	JB   done81
 
-loop68:
+loop80:
 	VMOVUPS      32(DX), Y8
 	VBROADCASTSS 32(CX), Y9
 	VFMADD231PS  Y8, Y9, Y0
@@ -2122,17 +2473,17 @@ loop68:
 	ADDQ         $+64, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop68
+	JAE          loop80
 
-done69:
+done81:
 	LDMXCSR 120(SP)
-	MOVQ    d+40(FP), AX
-	MOVQ    dStride+48(FP), CX
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish70
-	MOVQ    acc+24(FP), AX
+	JNZ     finish82
+	MOVQ    acc+32(FP), AX
 	VMOVUPS Y0, 544(AX)
 	VMOVUPS Y1, 608(AX)
 	VMOVUPS Y2, 672(AX)
@@ -2141,14 +2492,14 @@ done69:
 	VMOVUPS Y5, 864(AX)
 	VMOVUPS Y6, 928(AX)
 	VMOVUPS Y7, 992(AX)
-	JMP     next72
+	JMP     next84
 
-finish70:
-	MOVQ         c+56(FP), DX
-	MOVQ         cStride+64(FP), BX
+finish82:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
 	ADDQ         BX, BX
-	VBROADCASTSS alpha+72(FP), Y8
+	VBROADCASTSS alpha+80(FP), Y8
 	VXORPS       Y9, Y9, Y9
 	VADDPS       Y9, Y0, Y0
 	VMULPS       Y8, Y0, Y0
@@ -2167,8 +2518,8 @@ finish70:
 	VADDPS       Y9, Y7, Y7
 	VMULPS       Y8, Y7, Y7
 	TESTQ        DX, DX
-	JZ           alone71
-	VBROADCASTSS beta+76(FP), Y8
+	JZ           alone83
+	VBROADCASTSS beta+84(FP), Y8
 	IMUL3Q       $+8, BX, SI
 	ADDQ         DX, SI
 	VMULPS       32(SI), Y8, Y9
@@ -2196,7 +2547,7 @@ finish70:
 	VADDPS       Y8, Y7, Y7
 	ADDQ         BX, SI
 
-alone71:
+alone83:
 	IMUL3Q  $+8, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Y0, 32(DX)
@@ -2216,7 +2567,8 @@ alone71:
 	VMOVUPS Y7, 32(DX)
 	ADDQ    CX, DX
 
-next72:
+next84:
+done:
 	VZEROUPPER
 	RET
 
@@ -2227,9 +2579,428 @@ TEXT ·GemmBlockBF16AVX2(SB), NOSPLIT, $128-112
 	MOVL    120(SP), AX
 	ORL     $0x00008040, AX
 	MOVL    AX, 124(SP)
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+4
+	JGT     many
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh73
+	JZ      fresh85
+	MOVQ    acc+32(FP), AX
+	VMOVUPS (AX), Y0
+	VMOVUPS 32(AX), Y1
+	VMOVUPS 64(AX), Y2
+	VMOVUPS 96(AX), Y3
+	VMOVUPS 128(AX), Y4
+	VMOVUPS 160(AX), Y5
+	VMOVUPS 192(AX), Y6
+	VMOVUPS 224(AX), Y7
+	JMP     begin86
+
+fresh85:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+
+begin86:
+	MOVQ    k+8(FP), AX
+	SHRQ    $0x02, AX
+	XORQ    CX, CX
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, (SP)
+	MOVQ    SI, 8(SP)
+	MOVQ    R8, 16(SP)
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 24(SP)
+	MOVQ    SI, 32(SP)
+	MOVQ    R8, 40(SP)
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 48(SP)
+	MOVQ    SI, 56(SP)
+	MOVQ    R8, 64(SP)
+	MOVQ    acc+32(FP), DX
+	ADDQ    $+256, DX
+	MOVQ    $+64, BX
+	MOVB    resume+40(FP), SI
+	MOVBQZX SI, SI
+	MOVQ    $+4, DI
+	TESTQ   SI, SI
+	CMOVQEQ CX, DI
+	CMPQ    DI, AX
+	CMOVQGT AX, DI
+	SUBQ    DI, AX
+	MOVQ    DX, 72(SP)
+	MOVQ    BX, 80(SP)
+	MOVQ    DI, 88(SP)
+	MOVQ    b+24(FP), CX
+	MOVQ    next+96(FP), DX
+	MOVQ    nextStride+104(FP), BX
+	ADDQ    BX, BX
+	ADDQ    BX, BX
+	TESTQ   DX, DX
+	CMOVQEQ CX, DX
+	MOVQ    $+2147483647, CX
+	CMPQ    CX, AX
+	CMOVQGT AX, CX
+	SUBQ    CX, AX
+	MOVQ    DX, 96(SP)
+	MOVQ    BX, 104(SP)
+	MOVQ    CX, 112(SP)
+	MOVQ    k+8(FP), AX
+	ANDQ    $+3, AX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
+	LDMXCSR 124(SP)
+	LEAQ    (SP), BX
+
+stage87:
+	MOVQ  (BX), SI
+	MOVQ  8(BX), DI
+	MOVQ  16(BX), R8
+	TESTQ R8, R8
+	JZ    done89
+
+loop88:
+	PREFETCHT0   (SI)
+	ADDQ         DI, SI
+	VMOVUPS      64(DX), Y8
+	VMOVUPS      96(DX), Y9
+	VBROADCASTSS 64(CX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 68(CX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 72(CX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 76(CX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	VMOVUPS      (DX), Y8
+	VMOVUPS      32(DX), Y9
+	VBROADCASTSS (CX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(CX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(CX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(CX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	VMOVUPS      192(DX), Y8
+	VMOVUPS      224(DX), Y9
+	VBROADCASTSS 192(CX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 196(CX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 200(CX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 204(CX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	VMOVUPS      128(DX), Y8
+	VMOVUPS      160(DX), Y9
+	VBROADCASTSS 128(CX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 132(CX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 136(CX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 140(CX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+256, CX
+	ADDQ         $+256, DX
+	DECQ         R8
+	JNZ          loop88
+
+done89:
+	ADDQ $+24, BX
+	LEAQ 120(SP), SI
+	CMPQ BX, SI
+	JNE  stage87
+	CMPQ AX, $+2
+	JB   done91
+
+loop90:
+	VMOVUPS      64(DX), Y8
+	VMOVUPS      96(DX), Y9
+	VBROADCASTSS 64(CX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 68(CX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 72(CX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 76(CX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	VMOVUPS      (DX), Y8
+	VMOVUPS      32(DX), Y9
+	VBROADCASTSS (CX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(CX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(CX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(CX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+128, CX
+	ADDQ         $+128, DX
+	SUBQ         $+2, AX
+	CMPQ         AX, $+2
+	JAE          loop90
+
+done91:
+	CMPQ AX, $+1
+	JB   done93
+
+loop92:
+	VMOVUPS      (DX), Y8
+	VMOVUPS      32(DX), Y9
+	VBROADCASTSS (CX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(CX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(CX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(CX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+64, CX
+	ADDQ         $+64, DX
+	SUBQ         $+1, AX
+	CMPQ         AX, $+1
+	JAE          loop92
+
+done93:
+	LDMXCSR 120(SP)
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
+	ADDQ    CX, CX
+	ADDQ    CX, CX
+	TESTQ   AX, AX
+	JNZ     finish94
+	MOVQ    acc+32(FP), AX
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	VMOVUPS Y4, 128(AX)
+	VMOVUPS Y5, 160(AX)
+	VMOVUPS Y6, 192(AX)
+	VMOVUPS Y7, 224(AX)
+	JMP     next96
+
+finish94:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
+	ADDQ         BX, BX
+	ADDQ         BX, BX
+	VBROADCASTSS alpha+80(FP), Y8
+	VXORPS       Y9, Y9, Y9
+	VADDPS       Y9, Y0, Y0
+	VMULPS       Y8, Y0, Y0
+	VADDPS       Y9, Y1, Y1
+	VMULPS       Y8, Y1, Y1
+	VADDPS       Y9, Y2, Y2
+	VMULPS       Y8, Y2, Y2
+	VADDPS       Y9, Y3, Y3
+	VMULPS       Y8, Y3, Y3
+	VADDPS       Y9, Y4, Y4
+	VMULPS       Y8, Y4, Y4
+	VADDPS       Y9, Y5, Y5
+	VMULPS       Y8, Y5, Y5
+	VADDPS       Y9, Y6, Y6
+	VMULPS       Y8, Y6, Y6
+	VADDPS       Y9, Y7, Y7
+	VMULPS       Y8, Y7, Y7
+	TESTQ        DX, DX
+	JZ           alone95
+	VBROADCASTSS beta+84(FP), Y8
+	IMUL3Q       $+0, BX, SI
+	ADDQ         DX, SI
+	VMULPS       (SI), Y8, Y9
+	VADDPS       Y9, Y0, Y0
+	VMULPS       32(SI), Y8, Y9
+	VADDPS       Y9, Y1, Y1
+	ADDQ         BX, SI
+	VMULPS       (SI), Y8, Y9
+	VADDPS       Y9, Y2, Y2
+	VMULPS       32(SI), Y8, Y9
+	VADDPS       Y9, Y3, Y3
+	ADDQ         BX, SI
+	VMULPS       (SI), Y8, Y9
+	VADDPS       Y9, Y4, Y4
+	VMULPS       32(SI), Y8, Y9
+	VADDPS       Y9, Y5, Y5
+	ADDQ         BX, SI
+	VMULPS       (SI), Y8, Y9
+	VADDPS       Y9, Y6, Y6
+	VMULPS       32(SI), Y8, Y8
+	VADDPS       Y8, Y7, Y7
+	ADDQ         BX, SI
+
+alone95:
+	VPCMPEQD  Y8, Y8, Y8
+	VPSRLD    $0x11, Y8, Y8
+	VPSRLD    $0x10, Y0, Y9
+	VPSLLD    $0x1f, Y9, Y9
+	VPSRLD    $0x1f, Y9, Y9
+	VPADDD    Y8, Y9, Y9
+	VPADDD    Y0, Y9, Y9
+	VCMPPS    $0x03, Y0, Y0, Y10
+	VBLENDVPS Y10, Y0, Y9, Y0
+	VPSRLD    $0x10, Y0, Y0
+	VPSLLD    $0x10, Y0, Y0
+	VPSRLD    $0x10, Y1, Y9
+	VPSLLD    $0x1f, Y9, Y9
+	VPSRLD    $0x1f, Y9, Y9
+	VPADDD    Y8, Y9, Y9
+	VPADDD    Y1, Y9, Y9
+	VCMPPS    $0x03, Y1, Y1, Y10
+	VBLENDVPS Y10, Y1, Y9, Y1
+	VPSRLD    $0x10, Y1, Y1
+	VPSLLD    $0x10, Y1, Y1
+	VPSRLD    $0x10, Y2, Y9
+	VPSLLD    $0x1f, Y9, Y9
+	VPSRLD    $0x1f, Y9, Y9
+	VPADDD    Y8, Y9, Y9
+	VPADDD    Y2, Y9, Y9
+	VCMPPS    $0x03, Y2, Y2, Y10
+	VBLENDVPS Y10, Y2, Y9, Y2
+	VPSRLD    $0x10, Y2, Y2
+	VPSLLD    $0x10, Y2, Y2
+	VPSRLD    $0x10, Y3, Y9
+	VPSLLD    $0x1f, Y9, Y9
+	VPSRLD    $0x1f, Y9, Y9
+	VPADDD    Y8, Y9, Y9
+	VPADDD    Y3, Y9, Y9
+	VCMPPS    $0x03, Y3, Y3, Y10
+	VBLENDVPS Y10, Y3, Y9, Y3
+	VPSRLD    $0x10, Y3, Y3
+	VPSLLD    $0x10, Y3, Y3
+	VPSRLD    $0x10, Y4, Y9
+	VPSLLD    $0x1f, Y9, Y9
+	VPSRLD    $0x1f, Y9, Y9
+	VPADDD    Y8, Y9, Y9
+	VPADDD    Y4, Y9, Y9
+	VCMPPS    $0x03, Y4, Y4, Y10
+	VBLENDVPS Y10, Y4, Y9, Y4
+	VPSRLD    $0x10, Y4, Y4
+	VPSLLD    $0x10, Y4, Y4
+	VPSRLD    $0x10, Y5, Y9
+	VPSLLD    $0x1f, Y9, Y9
+	VPSRLD    $0x1f, Y9, Y9
+	VPADDD    Y8, Y9, Y9
+	VPADDD    Y5, Y9, Y9
+	VCMPPS    $0x03, Y5, Y5, Y10
+	VBLENDVPS Y10, Y5, Y9, Y5
+	VPSRLD    $0x10, Y5, Y5
+	VPSLLD    $0x10, Y5, Y5
+	VPSRLD    $0x10, Y6, Y9
+	VPSLLD    $0x1f, Y9, Y9
+	VPSRLD    $0x1f, Y9, Y9
+	VPADDD    Y8, Y9, Y9
+	VPADDD    Y6, Y9, Y9
+	VCMPPS    $0x03, Y6, Y6, Y10
+	VBLENDVPS Y10, Y6, Y9, Y6
+	VPSRLD    $0x10, Y6, Y6
+	VPSLLD    $0x10, Y6, Y6
+	VPSRLD    $0x10, Y7, Y9
+	VPSLLD    $0x1f, Y9, Y9
+	VPSRLD    $0x1f, Y9, Y9
+	VPADDD    Y8, Y9, Y9
+	VPADDD    Y7, Y9, Y9
+	VCMPPS    $0x03, Y7, Y7, Y8
+	VBLENDVPS Y8, Y7, Y9, Y7
+	VPSRLD    $0x10, Y7, Y7
+	VPSLLD    $0x10, Y7, Y7
+	IMUL3Q    $+0, CX, DX
+	ADDQ      AX, DX
+	VMOVUPS   Y0, (DX)
+	VMOVUPS   Y1, 32(DX)
+	ADDQ      CX, DX
+	VMOVUPS   Y2, (DX)
+	VMOVUPS   Y3, 32(DX)
+	ADDQ      CX, DX
+	VMOVUPS   Y4, (DX)
+	VMOVUPS   Y5, 32(DX)
+	ADDQ      CX, DX
+	VMOVUPS   Y6, (DX)
+	VMOVUPS   Y7, 32(DX)
+	ADDQ      CX, DX
+
+next96:
+	JMP done
+
+many:
+	MOVB    resume+40(FP), AL
+	TESTB   AL, AL
+	JZ      fresh97
 	MOVQ    acc+32(FP), AX
 	VMOVUPS (AX), Y0
 	VMOVUPS 32(AX), Y1
@@ -2243,9 +3014,9 @@ TEXT ·GemmBlockBF16AVX2(SB), NOSPLIT, $128-112
 	VMOVUPS 288(AX), Y9
 	VMOVUPS 320(AX), Y10
 	VMOVUPS 352(AX), Y11
-	JMP     begin74
+	JMP     begin98
 
-fresh73:
+fresh97:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2259,7 +3030,7 @@ fresh73:
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
 
-begin74:
+begin98:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -2350,14 +3121,14 @@ begin74:
 	LDMXCSR 124(SP)
 	LEAQ    (SP), BX
 
-stage75:
+stage99:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done77
+	JZ    done101
 
-loop76:
+loop100:
 	PREFETCHT0   (SI)
 	ADDQ         DI, SI
 	VMOVUPS      64(DX), Y12
@@ -2443,17 +3214,17 @@ loop76:
 	ADDQ         $+256, CX
 	ADDQ         $+256, DX
 	DECQ         R8
-	JNZ          loop76
+	JNZ          loop100
 
-done77:
+done101:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage75
+	JNE  stage99
 	CMPQ AX, $+2
-	JB   done79
+	JB   done103
 
-loop78:
+loop102:
 	VMOVUPS      64(DX), Y12
 	VMOVUPS      96(DX), Y13
 	VBROADCASTSS 64(CX), Y14
@@ -2498,13 +3269,13 @@ loop78:
 	ADDQ         $+128, DX
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop78
+	JAE          loop102
 
-done79:
+done103:
 	CMPQ AX, $+1
-	JB   done81
+	JB   done105
 
-loop80:
+loop104:
 	VMOVUPS      (DX), Y12
 	VMOVUPS      32(DX), Y13
 	VBROADCASTSS (CX), Y14
@@ -2529,16 +3300,16 @@ loop80:
 	ADDQ         $+64, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop80
+	JAE          loop104
 
-done81:
+done105:
 	LDMXCSR 120(SP)
 	MOVQ    d+48(FP), AX
 	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish82
+	JNZ     finish106
 	MOVQ    acc+32(FP), AX
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
@@ -2552,9 +3323,9 @@ done81:
 	VMOVUPS Y9, 288(AX)
 	VMOVUPS Y10, 320(AX)
 	VMOVUPS Y11, 352(AX)
-	JMP     next84
+	JMP     next108
 
-finish82:
+finish106:
 	MOVQ         c+64(FP), DX
 	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
@@ -2586,7 +3357,7 @@ finish82:
 	VADDPS       Y13, Y11, Y11
 	VMULPS       Y12, Y11, Y11
 	TESTQ        DX, DX
-	JZ           alone83
+	JZ           alone107
 	VBROADCASTSS beta+84(FP), Y12
 	IMUL3Q       $+0, BX, SI
 	ADDQ         DX, SI
@@ -2621,7 +3392,7 @@ finish82:
 	VADDPS       Y12, Y11, Y11
 	ADDQ         BX, SI
 
-alone83:
+alone107:
 	VPCMPEQD  Y12, Y12, Y12
 	VPSRLD    $0x11, Y12, Y12
 	VPSRLD    $0x10, Y0, Y13
@@ -2753,13 +3524,13 @@ alone83:
 	VMOVUPS   Y11, 32(DX)
 	ADDQ      CX, DX
 
-next84:
+next108:
 	MOVQ    rows+0(FP), AX
 	CMPQ    AX, $+6
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh85
+	JZ      fresh109
 	MOVQ    acc+32(FP), AX
 	VMOVUPS 384(AX), Y0
 	VMOVUPS 416(AX), Y1
@@ -2771,9 +3542,9 @@ next84:
 	VMOVUPS 608(AX), Y7
 	VMOVUPS 640(AX), Y8
 	VMOVUPS 672(AX), Y9
-	JMP     begin86
+	JMP     begin110
 
-fresh85:
+fresh109:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2785,7 +3556,7 @@ fresh85:
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 
-begin86:
+begin110:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -2870,14 +3641,14 @@ begin86:
 	LDMXCSR 124(SP)
 	LEAQ    (SP), BX
 
-stage87:
+stage111:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done89
+	JZ    done113
 
-loop88:
+loop112:
 	PREFETCHT0   (SI)
 	ADDQ         DI, SI
 	VMOVUPS      64(DX), Y10
@@ -2951,17 +3722,17 @@ loop88:
 	ADDQ         $+256, CX
 	ADDQ         $+256, DX
 	DECQ         R8
-	JNZ          loop88
+	JNZ          loop112
 
-done89:
+done113:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage87
+	JNE  stage111
 	CMPQ AX, $+2
-	JB   done91
+	JB   done115
 
-loop90:
+loop114:
 	VMOVUPS      64(DX), Y10
 	VMOVUPS      96(DX), Y11
 	VBROADCASTSS 88(CX), Y12
@@ -3000,13 +3771,13 @@ loop90:
 	ADDQ         $+128, DX
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop90
+	JAE          loop114
 
-done91:
+done115:
 	CMPQ AX, $+1
-	JB   done93
+	JB   done117
 
-loop92:
+loop116:
 	VMOVUPS      (DX), Y10
 	VMOVUPS      32(DX), Y11
 	VBROADCASTSS 24(CX), Y12
@@ -3028,16 +3799,16 @@ loop92:
 	ADDQ         $+64, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop92
+	JAE          loop116
 
-done93:
+done117:
 	LDMXCSR 120(SP)
 	MOVQ    d+48(FP), AX
 	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish94
+	JNZ     finish118
 	MOVQ    acc+32(FP), AX
 	VMOVUPS Y0, 384(AX)
 	VMOVUPS Y1, 416(AX)
@@ -3049,9 +3820,9 @@ done93:
 	VMOVUPS Y7, 608(AX)
 	VMOVUPS Y8, 640(AX)
 	VMOVUPS Y9, 672(AX)
-	JMP     next96
+	JMP     next120
 
-finish94:
+finish118:
 	MOVQ         c+64(FP), DX
 	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
@@ -3079,7 +3850,7 @@ finish94:
 	VADDPS       Y11, Y9, Y9
 	VMULPS       Y10, Y9, Y9
 	TESTQ        DX, DX
-	JZ           alone95
+	JZ           alone119
 	VBROADCASTSS beta+84(FP), Y10
 	IMUL3Q       $+6, BX, SI
 	ADDQ         DX, SI
@@ -3109,7 +3880,7 @@ finish94:
 	VADDPS       Y10, Y9, Y9
 	ADDQ         BX, SI
 
-alone95:
+alone119:
 	VPCMPEQD  Y10, Y10, Y10
 	VPSRLD    $0x11, Y10, Y10
 	VPSRLD    $0x10, Y0, Y11
@@ -3220,13 +3991,13 @@ alone95:
 	VMOVUPS   Y9, 32(DX)
 	ADDQ      CX, DX
 
-next96:
+next120:
 	MOVQ    rows+0(FP), AX
 	CMPQ    AX, $+11
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh97
+	JZ      fresh121
 	MOVQ    acc+32(FP), AX
 	VMOVUPS 704(AX), Y0
 	VMOVUPS 736(AX), Y1
@@ -3238,9 +4009,9 @@ next96:
 	VMOVUPS 928(AX), Y7
 	VMOVUPS 960(AX), Y8
 	VMOVUPS 992(AX), Y9
-	JMP     begin98
+	JMP     begin122
 
-fresh97:
+fresh121:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -3252,7 +4023,7 @@ fresh97:
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 
-begin98:
+begin122:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -3337,14 +4108,14 @@ begin98:
 	LDMXCSR 124(SP)
 	LEAQ    (SP), BX
 
-stage99:
+stage123:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done101
+	JZ    done125
 
-loop100:
+loop124:
 	PREFETCHT0   (SI)
 	ADDQ         DI, SI
 	VMOVUPS      64(DX), Y10
@@ -3418,17 +4189,17 @@ loop100:
 	ADDQ         $+256, CX
 	ADDQ         $+256, DX
 	DECQ         R8
-	JNZ          loop100
+	JNZ          loop124
 
-done101:
+done125:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage99
+	JNE  stage123
 	CMPQ AX, $+2
-	JB   done103
+	JB   done127
 
-loop102:
+loop126:
 	VMOVUPS      64(DX), Y10
 	VMOVUPS      96(DX), Y11
 	VBROADCASTSS 108(CX), Y12
@@ -3467,13 +4238,13 @@ loop102:
 	ADDQ         $+128, DX
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop102
+	JAE          loop126
 
-done103:
+done127:
 	CMPQ AX, $+1
-	JB   done105
+	JB   done129
 
-loop104:
+loop128:
 	VMOVUPS      (DX), Y10
 	VMOVUPS      32(DX), Y11
 	VBROADCASTSS 44(CX), Y12
@@ -3495,16 +4266,16 @@ loop104:
 	ADDQ         $+64, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop104
+	JAE          loop128
 
-done105:
+done129:
 	LDMXCSR 120(SP)
 	MOVQ    d+48(FP), AX
 	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish106
+	JNZ     finish130
 	MOVQ    acc+32(FP), AX
 	VMOVUPS Y0, 704(AX)
 	VMOVUPS Y1, 736(AX)
@@ -3516,9 +4287,9 @@ done105:
 	VMOVUPS Y7, 928(AX)
 	VMOVUPS Y8, 960(AX)
 	VMOVUPS Y9, 992(AX)
-	JMP     next108
+	JMP     next132
 
-finish106:
+finish130:
 	MOVQ         c+64(FP), DX
 	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
@@ -3546,7 +4317,7 @@ finish106:
 	VADDPS       Y11, Y9, Y9
 	VMULPS       Y10, Y9, Y9
 	TESTQ        DX, DX
-	JZ           alone107
+	JZ           alone131
 	VBROADCASTSS beta+84(FP), Y10
 	IMUL3Q       $+11, BX, SI
 	ADDQ         DX, SI
@@ -3576,7 +4347,7 @@ finish106:
 	VADDPS       Y10, Y9, Y9
 	ADDQ         BX, SI
 
-alone107:
+alone131:
 	VPCMPEQD  Y10, Y10, Y10
 	VPSRLD    $0x11, Y10, Y10
 	VPSRLD    $0x10, Y0, Y11
@@ -3687,22 +4458,22 @@ alone107:
 	VMOVUPS   Y9, 32(DX)
 	ADDQ      CX, DX
 
-next108:
+next132:
 done:
 	VZEROUPPER
 	RET
 
-// func GemmCornerBF16AVX2(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
+// func GemmCornerBF16AVX2(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+, SSE
-TEXT ·GemmCornerBF16AVX2(SB), NOSPLIT, $128-88
+TEXT ·GemmCornerBF16AVX2(SB), NOSPLIT, $128-96
 	STMXCSR 120(SP)
 	MOVL    120(SP), AX
 	ORL     $0x00008040, AX
 	MOVL    AX, 124(SP)
-	MOVB    resume+32(FP), AL
+	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh109
-	MOVQ    acc+24(FP), AX
+	JZ      fresh133
+	MOVQ    acc+32(FP), AX
 	VMOVUPS (AX), Y0
 	VMOVUPS 32(AX), Y1
 	VMOVUPS 64(AX), Y2
@@ -3711,9 +4482,9 @@ TEXT ·GemmCornerBF16AVX2(SB), NOSPLIT, $128-88
 	VMOVUPS 160(AX), Y5
 	VMOVUPS 192(AX), Y6
 	VMOVUPS 224(AX), Y7
-	JMP     begin110
+	JMP     begin134
 
-fresh109:
+fresh133:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -3723,13 +4494,13 @@ fresh109:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 
-begin110:
-	MOVQ    k+0(FP), AX
+begin134:
+	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
-	MOVQ    d+40(FP), DX
-	MOVQ    d+40(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+0, SI, DI
@@ -3745,8 +4516,8 @@ begin110:
 	MOVQ    DI, (SP)
 	MOVQ    SI, 8(SP)
 	MOVQ    R8, 16(SP)
-	MOVQ    c+56(FP), BX
-	MOVQ    cStride+64(FP), SI
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+0, SI, DI
@@ -3762,8 +4533,8 @@ begin110:
 	MOVQ    DI, 24(SP)
 	MOVQ    SI, 32(SP)
 	MOVQ    R8, 40(SP)
-	MOVQ    near+80(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+0, SI, DI
@@ -3779,10 +4550,10 @@ begin110:
 	MOVQ    DI, 48(SP)
 	MOVQ    SI, 56(SP)
 	MOVQ    R8, 64(SP)
-	MOVQ    acc+24(FP), DX
+	MOVQ    acc+32(FP), DX
 	ADDQ    $+256, DX
 	MOVQ    $+64, BX
-	MOVB    resume+32(FP), SI
+	MOVB    resume+40(FP), SI
 	MOVBQZX SI, SI
 	MOVQ    $+4, DI
 	TESTQ   SI, SI
@@ -3793,7 +4564,7 @@ begin110:
 	MOVQ    DX, 72(SP)
 	MOVQ    BX, 80(SP)
 	MOVQ    DI, 88(SP)
-	MOVQ    b+16(FP), DX
+	MOVQ    b+24(FP), DX
 	MOVQ    $+2147483647, BX
 	CMPQ    BX, AX
 	CMOVQGT AX, BX
@@ -3801,21 +4572,21 @@ begin110:
 	MOVQ    DX, 96(SP)
 	MOVQ    CX, 104(SP)
 	MOVQ    BX, 112(SP)
-	MOVQ    k+0(FP), AX
+	MOVQ    k+8(FP), AX
 	ANDQ    $+3, AX
-	MOVQ    a+8(FP), CX
-	MOVQ    b+16(FP), DX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
 	LDMXCSR 124(SP)
 	LEAQ    (SP), BX
 
-stage111:
+stage135:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done113
+	JZ    done137
 
-loop112:
+loop136:
 	PREFETCHT0   (SI)
 	ADDQ         DI, SI
 	VMOVUPS      64(DX), Y8
@@ -3877,17 +4648,17 @@ loop112:
 	ADDQ         $+256, CX
 	ADDQ         $+256, DX
 	DECQ         R8
-	JNZ          loop112
+	JNZ          loop136
 
-done113:
+done137:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage111
+	JNE  stage135
 	CMPQ AX, $+2
-	JB   done115
+	JB   done139
 
-loop114:
+loop138:
 	VMOVUPS      64(DX), Y8
 	VMOVUPS      96(DX), Y9
 	VBROADCASTSS 64(CX), Y10
@@ -3920,13 +4691,13 @@ loop114:
 	ADDQ         $+128, DX
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop114
+	JAE          loop138
 
-done115:
+done139:
 	CMPQ AX, $+1
-	JB   done117
+	JB   done141
 
-loop116:
+loop140:
 	VMOVUPS      (DX), Y8
 	VMOVUPS      32(DX), Y9
 	VBROADCASTSS (CX), Y10
@@ -3945,17 +4716,17 @@ loop116:
 	ADDQ         $+64, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop116
+	JAE          loop140
 
-done117:
+done141:
 	LDMXCSR 120(SP)
-	MOVQ    d+40(FP), AX
-	MOVQ    dStride+48(FP), CX
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish118
-	MOVQ    acc+24(FP), AX
+	JNZ     finish142
+	MOVQ    acc+32(FP), AX
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	VMOVUPS Y2, 64(AX)
@@ -3964,14 +4735,14 @@ done117:
 	VMOVUPS Y5, 160(AX)
 	VMOVUPS Y6, 192(AX)
 	VMOVUPS Y7, 224(AX)
-	JMP     next120
+	JMP     next144
 
-finish118:
-	MOVQ         c+56(FP), DX
-	MOVQ         cStride+64(FP), BX
+finish142:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
 	ADDQ         BX, BX
-	VBROADCASTSS alpha+72(FP), Y8
+	VBROADCASTSS alpha+80(FP), Y8
 	VXORPS       Y9, Y9, Y9
 	VADDPS       Y9, Y0, Y0
 	VMULPS       Y8, Y0, Y0
@@ -3990,8 +4761,8 @@ finish118:
 	VADDPS       Y9, Y7, Y7
 	VMULPS       Y8, Y7, Y7
 	TESTQ        DX, DX
-	JZ           alone119
-	VBROADCASTSS beta+76(FP), Y8
+	JZ           alone143
+	VBROADCASTSS beta+84(FP), Y8
 	IMUL3Q       $+0, BX, SI
 	ADDQ         DX, SI
 	VMULPS       (SI), Y8, Y9
@@ -4015,7 +4786,7 @@ finish118:
 	VADDPS       Y8, Y7, Y7
 	ADDQ         BX, SI
 
-alone119:
+alone143:
 	VPCMPEQD  Y8, Y8, Y8
 	VPSRLD    $0x11, Y8, Y8
 	VPSRLD    $0x10, Y0, Y9
@@ -4105,11 +4876,14 @@ alone119:
 	VMOVUPS   Y7, 32(DX)
 	ADDQ      CX, DX
 
-next120:
-	MOVB    resume+32(FP), AL
+next144:
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+4
+	JLE     done
+	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh121
-	MOVQ    acc+24(FP), AX
+	JZ      fresh145
+	MOVQ    acc+32(FP), AX
 	VMOVUPS 256(AX), Y0
 	VMOVUPS 288(AX), Y1
 	VMOVUPS 320(AX), Y2
@@ -4118,9 +4892,9 @@ next120:
 	VMOVUPS 416(AX), Y5
 	VMOVUPS 448(AX), Y6
 	VMOVUPS 480(AX), Y7
-	JMP     begin122
+	JMP     begin146
 
-fresh121:
+fresh145:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -4130,13 +4904,13 @@ fresh121:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 
-begin122:
-	MOVQ    k+0(FP), AX
+begin146:
+	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
-	MOVQ    d+40(FP), DX
-	MOVQ    d+40(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+4, SI, DI
@@ -4152,8 +4926,8 @@ begin122:
 	MOVQ    DI, (SP)
 	MOVQ    SI, 8(SP)
 	MOVQ    R8, 16(SP)
-	MOVQ    c+56(FP), BX
-	MOVQ    cStride+64(FP), SI
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+4, SI, DI
@@ -4169,8 +4943,8 @@ begin122:
 	MOVQ    DI, 24(SP)
 	MOVQ    SI, 32(SP)
 	MOVQ    R8, 40(SP)
-	MOVQ    near+80(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+4, SI, DI
@@ -4186,10 +4960,10 @@ begin122:
 	MOVQ    DI, 48(SP)
 	MOVQ    SI, 56(SP)
 	MOVQ    R8, 64(SP)
-	MOVQ    acc+24(FP), DX
+	MOVQ    acc+32(FP), DX
 	ADDQ    $+512, DX
 	MOVQ    $+64, BX
-	MOVB    resume+32(FP), SI
+	MOVB    resume+40(FP), SI
 	MOVBQZX SI, SI
 	MOVQ    $+4, DI
 	TESTQ   SI, SI
@@ -4200,7 +4974,7 @@ begin122:
 	MOVQ    DX, 72(SP)
 	MOVQ    BX, 80(SP)
 	MOVQ    DI, 88(SP)
-	MOVQ    b+16(FP), DX
+	MOVQ    b+24(FP), DX
 	MOVQ    $+2147483647, BX
 	CMPQ    BX, AX
 	CMOVQGT AX, BX
@@ -4208,21 +4982,21 @@ begin122:
 	MOVQ    DX, 96(SP)
 	MOVQ    CX, 104(SP)
 	MOVQ    BX, 112(SP)
-	MOVQ    k+0(FP), AX
+	MOVQ    k+8(FP), AX
 	ANDQ    $+3, AX
-	MOVQ    a+8(FP), CX
-	MOVQ    b+16(FP), DX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
 	LDMXCSR 124(SP)
 	LEAQ    (SP), BX
 
-stage123:
+stage147:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done125
+	JZ    done149
 
-loop124:
+loop148:
 	PREFETCHT0   (SI)
 	ADDQ         DI, SI
 	VMOVUPS      64(DX), Y8
@@ -4284,17 +5058,17 @@ loop124:
 	ADDQ         $+256, CX
 	ADDQ         $+256, DX
 	DECQ         R8
-	JNZ          loop124
+	JNZ          loop148
 
-done125:
+done149:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage123
+	JNE  stage147
 	CMPQ AX, $+2
-	JB   done127
+	JB   done151
 
-loop126:
+loop150:
 	VMOVUPS      64(DX), Y8
 	VMOVUPS      96(DX), Y9
 	VBROADCASTSS 80(CX), Y10
@@ -4327,13 +5101,13 @@ loop126:
 	ADDQ         $+128, DX
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop126
+	JAE          loop150
 
-done127:
+done151:
 	CMPQ AX, $+1
-	JB   done129
+	JB   done153
 
-loop128:
+loop152:
 	VMOVUPS      (DX), Y8
 	VMOVUPS      32(DX), Y9
 	VBROADCASTSS 16(CX), Y10
@@ -4352,17 +5126,17 @@ loop128:
 	ADDQ         $+64, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop128
+	JAE          loop152
 
-done129:
+done153:
 	LDMXCSR 120(SP)
-	MOVQ    d+40(FP), AX
-	MOVQ    dStride+48(FP), CX
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish130
-	MOVQ    acc+24(FP), AX
+	JNZ     finish154
+	MOVQ    acc+32(FP), AX
 	VMOVUPS Y0, 256(AX)
 	VMOVUPS Y1, 288(AX)
 	VMOVUPS Y2, 320(AX)
@@ -4371,14 +5145,14 @@ done129:
 	VMOVUPS Y5, 416(AX)
 	VMOVUPS Y6, 448(AX)
 	VMOVUPS Y7, 480(AX)
-	JMP     next132
+	JMP     next156
 
-finish130:
-	MOVQ         c+56(FP), DX
-	MOVQ         cStride+64(FP), BX
+finish154:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
 	ADDQ         BX, BX
-	VBROADCASTSS alpha+72(FP), Y8
+	VBROADCASTSS alpha+80(FP), Y8
 	VXORPS       Y9, Y9, Y9
 	VADDPS       Y9, Y0, Y0
 	VMULPS       Y8, Y0, Y0
@@ -4397,8 +5171,8 @@ finish130:
 	VADDPS       Y9, Y7, Y7
 	VMULPS       Y8, Y7, Y7
 	TESTQ        DX, DX
-	JZ           alone131
-	VBROADCASTSS beta+76(FP), Y8
+	JZ           alone155
+	VBROADCASTSS beta+84(FP), Y8
 	IMUL3Q       $+4, BX, SI
 	ADDQ         DX, SI
 	VMULPS       (SI), Y8, Y9
@@ -4422,7 +5196,7 @@ finish130:
 	VADDPS       Y8, Y7, Y7
 	ADDQ         BX, SI
 
-alone131:
+alone155:
 	VPCMPEQD  Y8, Y8, Y8
 	VPSRLD    $0x11, Y8, Y8
 	VPSRLD    $0x10, Y0, Y9
@@ -4512,11 +5286,14 @@ alone131:
 	VMOVUPS   Y7, 32(DX)
 	ADDQ      CX, DX
 
-next132:
-	MOVB    resume+32(FP), AL
+next156:
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+8
+	JLE     done
+	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh133
-	MOVQ    acc+24(FP), AX
+	JZ      fresh157
+	MOVQ    acc+32(FP), AX
 	VMOVUPS 544(AX), Y0
 	VMOVUPS 608(AX), Y1
 	VMOVUPS 672(AX), Y2
@@ -4525,9 +5302,9 @@ next132:
 	VMOVUPS 864(AX), Y5
 	VMOVUPS 928(AX), Y6
 	VMOVUPS 992(AX), Y7
-	JMP     begin134
+	JMP     begin158
 
-fresh133:
+fresh157:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -4537,13 +5314,13 @@ fresh133:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 
-begin134:
-	MOVQ    k+0(FP), AX
+begin158:
+	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
-	MOVQ    d+40(FP), DX
-	MOVQ    d+40(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+8, SI, DI
@@ -4559,8 +5336,8 @@ begin134:
 	MOVQ    DI, (SP)
 	MOVQ    SI, 8(SP)
 	MOVQ    R8, 16(SP)
-	MOVQ    c+56(FP), BX
-	MOVQ    cStride+64(FP), SI
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+8, SI, DI
@@ -4576,8 +5353,8 @@ begin134:
 	MOVQ    DI, 24(SP)
 	MOVQ    SI, 32(SP)
 	MOVQ    R8, 40(SP)
-	MOVQ    near+80(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+8, SI, DI
@@ -4593,10 +5370,10 @@ begin134:
 	MOVQ    DI, 48(SP)
 	MOVQ    SI, 56(SP)
 	MOVQ    R8, 64(SP)
-	MOVQ    acc+24(FP), DX
+	MOVQ    acc+32(FP), DX
 	ADDQ    $+1024, DX
 	MOVQ    $+64, BX
-	MOVB    resume+32(FP), SI
+	MOVB    resume+40(FP), SI
 	MOVBQZX SI, SI
 	MOVQ    $+8, DI
 	TESTQ   SI, SI
@@ -4607,7 +5384,7 @@ begin134:
 	MOVQ    DX, 72(SP)
 	MOVQ    BX, 80(SP)
 	MOVQ    DI, 88(SP)
-	MOVQ    b+16(FP), DX
+	MOVQ    b+24(FP), DX
 	MOVQ    $+2147483647, BX
 	CMPQ    BX, AX
 	CMOVQGT AX, BX
@@ -4615,21 +5392,21 @@ begin134:
 	MOVQ    DX, 96(SP)
 	MOVQ    CX, 104(SP)
 	MOVQ    BX, 112(SP)
-	MOVQ    k+0(FP), AX
+	MOVQ    k+8(FP), AX
 	ANDQ    $+3, AX
-	MOVQ    a+8(FP), CX
-	MOVQ    b+16(FP), DX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
 	LDMXCSR 124(SP)
 	LEAQ    (SP), BX
 
-stage135:
+stage159:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done137
+	JZ    done161
 
-loop136:
+loop160:
 	PREFETCHT0   32(SI)
 	ADDQ         DI, SI
 	VMOVUPS      96(DX), Y8
@@ -4703,17 +5480,17 @@ loop136:
 	ADDQ         $+256, CX
 	ADDQ         $+256, DX
 	DECQ         R8
-	JNZ          loop136
+	JNZ          loop160
 
-done137:
+done161:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage135
+	JNE  stage159
 	CMPQ AX, $+2
-	JB   done139
+	JB   done163
 
-loop138:
+loop162:
 	VMOVUPS      96(DX), Y8
 	VBROADCASTSS 96(CX), Y9
 	VFMADD231PS  Y8, Y9, Y0
@@ -4752,13 +5529,13 @@ loop138:
 	ADDQ         $+128, DX
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop138
+	JAE          loop162
 
-done139:
+done163:
 	CMPQ AX, $+1
-	JB   done141
+	JB   done165
 
-loop140:
+loop164:
 	VMOVUPS      32(DX), Y8
 	VBROADCASTSS 32(CX), Y9
 	VFMADD231PS  Y8, Y9, Y0
@@ -4780,17 +5557,17 @@ loop140:
 	ADDQ         $+64, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop140
+	JAE          loop164
 
-done141:
+done165:
 	LDMXCSR 120(SP)
-	MOVQ    d+40(FP), AX
-	MOVQ    dStride+48(FP), CX
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish142
-	MOVQ    acc+24(FP), AX
+	JNZ     finish166
+	MOVQ    acc+32(FP), AX
 	VMOVUPS Y0, 544(AX)
 	VMOVUPS Y1, 608(AX)
 	VMOVUPS Y2, 672(AX)
@@ -4799,14 +5576,14 @@ done141:
 	VMOVUPS Y5, 864(AX)
 	VMOVUPS Y6, 928(AX)
 	VMOVUPS Y7, 992(AX)
-	JMP     next144
+	JMP     next168
 
-finish142:
-	MOVQ         c+56(FP), DX
-	MOVQ         cStride+64(FP), BX
+finish166:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
 	ADDQ         BX, BX
-	VBROADCASTSS alpha+72(FP), Y8
+	VBROADCASTSS alpha+80(FP), Y8
 	VXORPS       Y9, Y9, Y9
 	VADDPS       Y9, Y0, Y0
 	VMULPS       Y8, Y0, Y0
@@ -4825,8 +5602,8 @@ finish142:
 	VADDPS       Y9, Y7, Y7
 	VMULPS       Y8, Y7, Y7
 	TESTQ        DX, DX
-	JZ           alone143
-	VBROADCASTSS beta+76(FP), Y8
+	JZ           alone167
+	VBROADCASTSS beta+84(FP), Y8
 	IMUL3Q       $+8, BX, SI
 	ADDQ         DX, SI
 	VMULPS       32(SI), Y8, Y9
@@ -4854,7 +5631,7 @@ finish142:
 	VADDPS       Y8, Y7, Y7
 	ADDQ         BX, SI
 
-alone143:
+alone167:
 	VPCMPEQD  Y8, Y8, Y8
 	VPSRLD    $0x11, Y8, Y8
 	VPSRLD    $0x10, Y0, Y9
@@ -4948,7 +5725,8 @@ alone143:
 	VMOVUPS   Y7, 32(DX)
 	ADDQ      CX, DX
 
-next144:
+next168:
+done:
 	VZEROUPPER
 	RET
 
@@ -4967,9 +5745,9 @@ TEXT ·NormalizeBlockBF16AVX2(SB), NOSPLIT, $0-36
 	VPSRLD       $0x11, Y3, Y3
 	MOVQ         $+16, BX
 	CMPQ         BX, $+1
-	JB           done146
+	JB           done170
 
-loop145:
+loop169:
 	VMULPS    (CX), Y0, Y4
 	VMULPS    Y1, Y4, Y4
 	VDIVPS    Y2, Y4, Y4
@@ -5000,9 +5778,9 @@ loop145:
 	ADDQ      $+64, AX
 	SUBQ      $+1, BX
 	CMPQ      BX, $+1
-	JAE       loop145
+	JAE       loop169
 
-done146:
+done170:
 	VZEROUPPER
 	RET
 
@@ -5233,9 +6011,9 @@ TEXT ·WidenRowsAVX2(SB), NOSPLIT, $0-40
 	MOVQ sStride+32(FP), SI
 	ADDQ SI, SI
 	CMPQ AX, $+1
-	JB   done148
+	JB   done172
 
-loop147:
+loop171:
 	PREFETCHT0 (BX)(SI*8)
 	VPMOVZXWD  (BX), Y0
 	VPSLLD     $0x10, Y0, Y0
@@ -5247,9 +6025,9 @@ loop147:
 	ADDQ       DX, CX
 	SUBQ       $+1, AX
 	CMPQ       AX, $+1
-	JAE        loop147
+	JAE        loop171
 
-done148:
+done172:
 	VZEROUPPER
 	RET
 
@@ -5265,9 +6043,9 @@ TEXT ·NarrowRowsAVX2(SB), NOSPLIT, $0-40
 	ADDQ SI, SI
 	ADDQ SI, SI
 	CMPQ AX, $+1
-	JB   done150
+	JB   done174
 
-loop149:
+loop173:
 	PREFETCHT0 (BX)(SI*8)
 	VPCMPEQD   Y0, Y0, Y0
 	VPSRLD     $0x11, Y0, Y0
@@ -5300,8 +6078,8 @@ loop149:
 	ADDQ       DX, CX
 	SUBQ       $+1, AX
 	CMPQ       AX, $+1
-	JAE        loop149
+	JAE        loop173
 
-done150:
+done174:
 	VZEROUPPER
 	RET

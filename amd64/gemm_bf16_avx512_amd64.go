@@ -5,8 +5,8 @@
 package amd64
 
 // GemmBlockPairsAVX512 multiplies k rows of two strips of 32 columns,
-// a transposed by b, into a block of 32 columns. Rows are worked on in parts of [12 10 10]: those of a part begun are all
-// written.
+// a transposed by b, into a block of 32 columns. Rows are worked on in parts of [12 10 10], or one of 4
+// if there are no more: those of a part begun are all written.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
@@ -40,8 +40,9 @@ package amd64
 func GemmBlockPairsAVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int)
 
 // GemmCornerPairsAVX512 multiplies k rows of two strips of 32 columns,
-// a transposed by b, into a block of 32 columns. The block is one on the diagonal of a symmetric product, of which the
-// lower left quarter is not computed.
+// a transposed by b, into a block of 32 columns. Rows are worked on in parts of [8 8 16], or one of 4
+// if there are no more: those of a part begun are all written. The block is one on the
+// diagonal of a symmetric product, of which the lower left quarter is not computed.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
@@ -49,7 +50,7 @@ func GemmBlockPairsAVX512(rows int, k int, a *float32, b *float32, acc *float32,
 // Pairs of products are added as VDPBF16PS does, which is not in the loop: the odd one first,
 // with subnormal operands and sums flushed to zero.
 //
-//	for i := range 32 {
+//	for i := range rows {
 //		for j := range 32 {
 //			if i >= 16 && j < 16 {
 //				continue
@@ -74,11 +75,11 @@ func GemmBlockPairsAVX512(rows int, k int, a *float32, b *float32, acc *float32,
 //	}
 //
 //go:noescape
-func GemmCornerPairsAVX512(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
+func GemmCornerPairsAVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 
 // GemmBlockBF16AVX512 multiplies k rows of two strips of 32 columns,
-// a transposed by b, into a block of 32 columns. Rows are worked on in parts of [12 10 10]: those of a part begun are all
-// written.
+// a transposed by b, into a block of 32 columns. Rows are worked on in parts of [12 10 10], or one of 4
+// if there are no more: those of a part begun are all written.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
@@ -112,8 +113,9 @@ func GemmCornerPairsAVX512(k int, a *float32, b *float32, acc *float32, resume b
 func GemmBlockBF16AVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32, next *float32, nextStride int)
 
 // GemmCornerBF16AVX512 multiplies k rows of two strips of 32 columns,
-// a transposed by b, into a block of 32 columns. The block is one on the diagonal of a symmetric product, of which the
-// lower left quarter is not computed.
+// a transposed by b, into a block of 32 columns. Rows are worked on in parts of [8 8 16], or one of 4
+// if there are no more: those of a part begun are all written. The block is one on the
+// diagonal of a symmetric product, of which the lower left quarter is not computed.
 //
 // Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 // call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
@@ -121,7 +123,7 @@ func GemmBlockBF16AVX512(rows int, k int, a *float32, b *float32, acc *float32, 
 // Pairs of products are added as VDPBF16PS does, which is not in the loop: the odd one first,
 // with subnormal operands and sums flushed to zero.
 //
-//	for i := range 32 {
+//	for i := range rows {
 //		for j := range 32 {
 //			if i >= 16 && j < 16 {
 //				continue
@@ -146,7 +148,7 @@ func GemmBlockBF16AVX512(rows int, k int, a *float32, b *float32, acc *float32, 
 //	}
 //
 //go:noescape
-func GemmCornerBF16AVX512(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
+func GemmCornerBF16AVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 
 // NormalizeBlockBF16AVX512 scales a block of 32x32 on the way to consecutive memory.
 //

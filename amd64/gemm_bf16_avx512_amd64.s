@@ -11,9 +11,355 @@ TEXT ·GemmBlockPairsAVX512(SB), NOSPLIT, $128-112
 	MOVL    120(SP), AX
 	ORL     $0x00008040, AX
 	MOVL    AX, 124(SP)
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+4
+	JGT     many
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
 	JZ      fresh1
+	MOVQ    acc+32(FP), AX
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	VMOVUPS 128(AX), Z2
+	VMOVUPS 192(AX), Z3
+	VMOVUPS 256(AX), Z4
+	VMOVUPS 320(AX), Z5
+	VMOVUPS 384(AX), Z6
+	VMOVUPS 448(AX), Z7
+	JMP     begin2
+
+fresh1:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+
+begin2:
+	MOVQ    k+8(FP), AX
+	SHRQ    $0x02, AX
+	XORQ    CX, CX
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, (SP)
+	MOVQ    SI, 8(SP)
+	MOVQ    R8, 16(SP)
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 24(SP)
+	MOVQ    SI, 32(SP)
+	MOVQ    R8, 40(SP)
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 48(SP)
+	MOVQ    SI, 56(SP)
+	MOVQ    R8, 64(SP)
+	MOVQ    acc+32(FP), DX
+	ADDQ    $+512, DX
+	MOVQ    $+128, BX
+	MOVB    resume+40(FP), SI
+	MOVBQZX SI, SI
+	MOVQ    $+4, DI
+	TESTQ   SI, SI
+	CMOVQEQ CX, DI
+	CMPQ    DI, AX
+	CMOVQGT AX, DI
+	SUBQ    DI, AX
+	MOVQ    DX, 72(SP)
+	MOVQ    BX, 80(SP)
+	MOVQ    DI, 88(SP)
+	MOVQ    b+24(FP), CX
+	MOVQ    next+96(FP), DX
+	MOVQ    nextStride+104(FP), BX
+	ADDQ    BX, BX
+	ADDQ    BX, BX
+	TESTQ   DX, DX
+	CMOVQEQ CX, DX
+	MOVQ    $+2147483647, CX
+	CMPQ    CX, AX
+	CMOVQGT AX, CX
+	SUBQ    CX, AX
+	MOVQ    DX, 96(SP)
+	MOVQ    BX, 104(SP)
+	MOVQ    CX, 112(SP)
+	MOVQ    k+8(FP), AX
+	ANDQ    $+3, AX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
+	LDMXCSR 124(SP)
+	LEAQ    (SP), BX
+
+stage3:
+	MOVQ  (BX), SI
+	MOVQ  8(BX), DI
+	MOVQ  16(BX), R8
+	TESTQ R8, R8
+	JZ    done5
+
+loop4:
+	PREFETCHT0   (SI)
+	PREFETCHT0   64(SI)
+	ADDQ         DI, SI
+	VMOVUPS      128(DX), Z8
+	VMOVUPS      192(DX), Z9
+	VBROADCASTSS 128(CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 132(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 136(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 140(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      (DX), Z8
+	VMOVUPS      64(DX), Z9
+	VBROADCASTSS (CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 8(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 12(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      384(DX), Z8
+	VMOVUPS      448(DX), Z9
+	VBROADCASTSS 384(CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 388(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 392(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 396(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      256(DX), Z8
+	VMOVUPS      320(DX), Z9
+	VBROADCASTSS 256(CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 260(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 264(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 268(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	ADDQ         $+512, CX
+	ADDQ         $+512, DX
+	DECQ         R8
+	JNZ          loop4
+
+done5:
+	ADDQ $+24, BX
+	LEAQ 120(SP), SI
+	CMPQ BX, SI
+	JNE  stage3
+	CMPQ AX, $+2
+	JB   done7
+
+loop6:
+	VMOVUPS      128(DX), Z8
+	VMOVUPS      192(DX), Z9
+	VBROADCASTSS 128(CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 132(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 136(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 140(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      (DX), Z8
+	VMOVUPS      64(DX), Z9
+	VBROADCASTSS (CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 8(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 12(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	ADDQ         $+256, CX
+	ADDQ         $+256, DX
+	SUBQ         $+2, AX
+	CMPQ         AX, $+2
+	JAE          loop6
+
+done7:
+	CMPQ AX, $+1
+	JB   done9
+
+loop8:
+	VMOVUPS      (DX), Z8
+	VMOVUPS      64(DX), Z9
+	VBROADCASTSS (CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 8(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 12(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	ADDQ         $+128, CX
+	ADDQ         $+128, DX
+	SUBQ         $+1, AX
+	CMPQ         AX, $+1
+	JAE          loop8
+
+done9:
+	LDMXCSR 120(SP)
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
+	ADDQ    CX, CX
+	ADDQ    CX, CX
+	TESTQ   AX, AX
+	JNZ     finish10
+	MOVQ    acc+32(FP), AX
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, 256(AX)
+	VMOVUPS Z5, 320(AX)
+	VMOVUPS Z6, 384(AX)
+	VMOVUPS Z7, 448(AX)
+	JMP     next12
+
+finish10:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
+	ADDQ         BX, BX
+	ADDQ         BX, BX
+	VBROADCASTSS alpha+80(FP), Z8
+	VXORPS       Z9, Z9, Z9
+	VADDPS       Z9, Z0, Z0
+	VMULPS       Z8, Z0, Z0
+	VADDPS       Z9, Z1, Z1
+	VMULPS       Z8, Z1, Z1
+	VADDPS       Z9, Z2, Z2
+	VMULPS       Z8, Z2, Z2
+	VADDPS       Z9, Z3, Z3
+	VMULPS       Z8, Z3, Z3
+	VADDPS       Z9, Z4, Z4
+	VMULPS       Z8, Z4, Z4
+	VADDPS       Z9, Z5, Z5
+	VMULPS       Z8, Z5, Z5
+	VADDPS       Z9, Z6, Z6
+	VMULPS       Z8, Z6, Z6
+	VADDPS       Z9, Z7, Z7
+	VMULPS       Z8, Z7, Z7
+	TESTQ        DX, DX
+	JZ           alone11
+	VBROADCASTSS beta+84(FP), Z8
+	IMUL3Q       $+0, BX, SI
+	ADDQ         DX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z0, Z0
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z1, Z1
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z2, Z2
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z3, Z3
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z4, Z4
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z5, Z5
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z6, Z6
+	VMULPS       64(SI), Z8, Z8
+	VADDPS       Z8, Z7, Z7
+	ADDQ         BX, SI
+
+alone11:
+	IMUL3Q  $+0, CX, DX
+	ADDQ    AX, DX
+	VMOVUPS Z0, (DX)
+	VMOVUPS Z1, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z2, (DX)
+	VMOVUPS Z3, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z4, (DX)
+	VMOVUPS Z5, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z6, (DX)
+	VMOVUPS Z7, 64(DX)
+	ADDQ    CX, DX
+
+next12:
+	JMP done
+
+many:
+	MOVB    resume+40(FP), AL
+	TESTB   AL, AL
+	JZ      fresh13
 	MOVQ    acc+32(FP), AX
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
@@ -39,9 +385,9 @@ TEXT ·GemmBlockPairsAVX512(SB), NOSPLIT, $128-112
 	VMOVUPS 1344(AX), Z21
 	VMOVUPS 1408(AX), Z22
 	VMOVUPS 1472(AX), Z23
-	JMP     begin2
+	JMP     begin14
 
-fresh1:
+fresh13:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -67,7 +413,7 @@ fresh1:
 	VXORPS Z22, Z22, Z22
 	VXORPS Z23, Z23, Z23
 
-begin2:
+begin14:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -158,14 +504,14 @@ begin2:
 	LDMXCSR 124(SP)
 	LEAQ    (SP), BX
 
-stage3:
+stage15:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done5
+	JZ    done17
 
-loop4:
+loop16:
 	PREFETCHT0   (SI)
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
@@ -324,17 +670,17 @@ loop4:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop4
+	JNZ          loop16
 
-done5:
+done17:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage3
+	JNE  stage15
 	CMPQ AX, $+2
-	JB   done7
+	JB   done19
 
-loop6:
+loop18:
 	VMOVUPS      128(DX), Z24
 	VMOVUPS      192(DX), Z25
 	VBROADCASTSS 128(CX), Z26
@@ -415,13 +761,13 @@ loop6:
 	ADDQ         $+256, DX
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop6
+	JAE          loop18
 
-done7:
+done19:
 	CMPQ AX, $+1
-	JB   done9
+	JB   done21
 
-loop8:
+loop20:
 	VMOVUPS      (DX), Z24
 	VMOVUPS      64(DX), Z25
 	VBROADCASTSS (CX), Z26
@@ -464,16 +810,16 @@ loop8:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop8
+	JAE          loop20
 
-done9:
+done21:
 	LDMXCSR 120(SP)
 	MOVQ    d+48(FP), AX
 	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish10
+	JNZ     finish22
 	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
@@ -499,9 +845,9 @@ done9:
 	VMOVUPS Z21, 1344(AX)
 	VMOVUPS Z22, 1408(AX)
 	VMOVUPS Z23, 1472(AX)
-	JMP     next12
+	JMP     next24
 
-finish10:
+finish22:
 	MOVQ         c+64(FP), DX
 	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
@@ -557,7 +903,7 @@ finish10:
 	VADDPS       Z25, Z23, Z23
 	VMULPS       Z24, Z23, Z23
 	TESTQ        DX, DX
-	JZ           alone11
+	JZ           alone23
 	VBROADCASTSS beta+84(FP), Z24
 	IMUL3Q       $+0, BX, SI
 	ADDQ         DX, SI
@@ -622,7 +968,7 @@ finish10:
 	VADDPS       Z24, Z23, Z23
 	ADDQ         BX, SI
 
-alone11:
+alone23:
 	IMUL3Q  $+0, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Z0, (DX)
@@ -662,13 +1008,13 @@ alone11:
 	VMOVUPS Z23, 64(DX)
 	ADDQ    CX, DX
 
-next12:
+next24:
 	MOVQ    rows+0(FP), AX
 	CMPQ    AX, $+12
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh13
+	JZ      fresh25
 	MOVQ    acc+32(FP), AX
 	VMOVUPS 1536(AX), Z0
 	VMOVUPS 1600(AX), Z1
@@ -690,9 +1036,9 @@ next12:
 	VMOVUPS 2624(AX), Z17
 	VMOVUPS 2688(AX), Z18
 	VMOVUPS 2752(AX), Z19
-	JMP     begin14
+	JMP     begin26
 
-fresh13:
+fresh25:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -714,7 +1060,7 @@ fresh13:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin14:
+begin26:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -799,14 +1145,14 @@ begin14:
 	LDMXCSR 124(SP)
 	LEAQ    (SP), BX
 
-stage15:
+stage27:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done17
+	JZ    done29
 
-loop16:
+loop28:
 	PREFETCHT0   (SI)
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
@@ -941,17 +1287,17 @@ loop16:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop16
+	JNZ          loop28
 
-done17:
+done29:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage15
+	JNE  stage27
 	CMPQ AX, $+2
-	JB   done19
+	JB   done31
 
-loop18:
+loop30:
 	VMOVUPS      128(DX), Z20
 	VMOVUPS      192(DX), Z21
 	VBROADCASTSS 176(CX), Z22
@@ -1020,13 +1366,13 @@ loop18:
 	ADDQ         $+256, DX
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop18
+	JAE          loop30
 
-done19:
+done31:
 	CMPQ AX, $+1
-	JB   done21
+	JB   done33
 
-loop20:
+loop32:
 	VMOVUPS      (DX), Z20
 	VMOVUPS      64(DX), Z21
 	VBROADCASTSS 48(CX), Z22
@@ -1063,16 +1409,16 @@ loop20:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop20
+	JAE          loop32
 
-done21:
+done33:
 	LDMXCSR 120(SP)
 	MOVQ    d+48(FP), AX
 	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish22
+	JNZ     finish34
 	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, 1536(AX)
 	VMOVUPS Z1, 1600(AX)
@@ -1094,9 +1440,9 @@ done21:
 	VMOVUPS Z17, 2624(AX)
 	VMOVUPS Z18, 2688(AX)
 	VMOVUPS Z19, 2752(AX)
-	JMP     next24
+	JMP     next36
 
-finish22:
+finish34:
 	MOVQ         c+64(FP), DX
 	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
@@ -1144,7 +1490,7 @@ finish22:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DX, DX
-	JZ           alone23
+	JZ           alone35
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+12, BX, SI
 	ADDQ         DX, SI
@@ -1199,7 +1545,7 @@ finish22:
 	VADDPS       Z20, Z19, Z19
 	ADDQ         BX, SI
 
-alone23:
+alone35:
 	IMUL3Q  $+12, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Z0, (DX)
@@ -1233,13 +1579,13 @@ alone23:
 	VMOVUPS Z19, 64(DX)
 	ADDQ    CX, DX
 
-next24:
+next36:
 	MOVQ    rows+0(FP), AX
 	CMPQ    AX, $+22
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh25
+	JZ      fresh37
 	MOVQ    acc+32(FP), AX
 	VMOVUPS 2816(AX), Z0
 	VMOVUPS 2880(AX), Z1
@@ -1261,9 +1607,9 @@ next24:
 	VMOVUPS 3904(AX), Z17
 	VMOVUPS 3968(AX), Z18
 	VMOVUPS 4032(AX), Z19
-	JMP     begin26
+	JMP     begin38
 
-fresh25:
+fresh37:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -1285,7 +1631,7 @@ fresh25:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin26:
+begin38:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -1370,14 +1716,14 @@ begin26:
 	LDMXCSR 124(SP)
 	LEAQ    (SP), BX
 
-stage27:
+stage39:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done29
+	JZ    done41
 
-loop28:
+loop40:
 	PREFETCHT0   (SI)
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
@@ -1512,17 +1858,17 @@ loop28:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop28
+	JNZ          loop40
 
-done29:
+done41:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage27
+	JNE  stage39
 	CMPQ AX, $+2
-	JB   done31
+	JB   done43
 
-loop30:
+loop42:
 	VMOVUPS      128(DX), Z20
 	VMOVUPS      192(DX), Z21
 	VBROADCASTSS 216(CX), Z22
@@ -1591,13 +1937,13 @@ loop30:
 	ADDQ         $+256, DX
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop30
+	JAE          loop42
 
-done31:
+done43:
 	CMPQ AX, $+1
-	JB   done33
+	JB   done45
 
-loop32:
+loop44:
 	VMOVUPS      (DX), Z20
 	VMOVUPS      64(DX), Z21
 	VBROADCASTSS 88(CX), Z22
@@ -1634,16 +1980,16 @@ loop32:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop32
+	JAE          loop44
 
-done33:
+done45:
 	LDMXCSR 120(SP)
 	MOVQ    d+48(FP), AX
 	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish34
+	JNZ     finish46
 	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, 2816(AX)
 	VMOVUPS Z1, 2880(AX)
@@ -1665,9 +2011,9 @@ done33:
 	VMOVUPS Z17, 3904(AX)
 	VMOVUPS Z18, 3968(AX)
 	VMOVUPS Z19, 4032(AX)
-	JMP     next36
+	JMP     next48
 
-finish34:
+finish46:
 	MOVQ         c+64(FP), DX
 	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
@@ -1715,7 +2061,7 @@ finish34:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DX, DX
-	JZ           alone35
+	JZ           alone47
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+22, BX, SI
 	ADDQ         DX, SI
@@ -1770,7 +2116,7 @@ finish34:
 	VADDPS       Z20, Z19, Z19
 	ADDQ         BX, SI
 
-alone35:
+alone47:
 	IMUL3Q  $+22, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Z0, (DX)
@@ -1804,22 +2150,362 @@ alone35:
 	VMOVUPS Z19, 64(DX)
 	ADDQ    CX, DX
 
-next36:
+next48:
 done:
 	VZEROUPPER
 	RET
 
-// func GemmCornerPairsAVX512(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
+// func GemmCornerPairsAVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 // Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+, SSE
-TEXT ·GemmCornerPairsAVX512(SB), NOSPLIT, $128-88
+TEXT ·GemmCornerPairsAVX512(SB), NOSPLIT, $128-96
 	STMXCSR 120(SP)
 	MOVL    120(SP), AX
 	ORL     $0x00008040, AX
 	MOVL    AX, 124(SP)
-	MOVB    resume+32(FP), AL
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+4
+	JGT     many
+	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh37
-	MOVQ    acc+24(FP), AX
+	JZ      fresh49
+	MOVQ    acc+32(FP), AX
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	VMOVUPS 128(AX), Z2
+	VMOVUPS 192(AX), Z3
+	VMOVUPS 256(AX), Z4
+	VMOVUPS 320(AX), Z5
+	VMOVUPS 384(AX), Z6
+	VMOVUPS 448(AX), Z7
+	JMP     begin50
+
+fresh49:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+
+begin50:
+	MOVQ    k+8(FP), AX
+	SHRQ    $0x02, AX
+	XORQ    CX, CX
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, (SP)
+	MOVQ    SI, 8(SP)
+	MOVQ    R8, 16(SP)
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 24(SP)
+	MOVQ    SI, 32(SP)
+	MOVQ    R8, 40(SP)
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 48(SP)
+	MOVQ    SI, 56(SP)
+	MOVQ    R8, 64(SP)
+	MOVQ    acc+32(FP), DX
+	ADDQ    $+512, DX
+	MOVQ    $+128, BX
+	MOVB    resume+40(FP), SI
+	MOVBQZX SI, SI
+	MOVQ    $+4, DI
+	TESTQ   SI, SI
+	CMOVQEQ CX, DI
+	CMPQ    DI, AX
+	CMOVQGT AX, DI
+	SUBQ    DI, AX
+	MOVQ    DX, 72(SP)
+	MOVQ    BX, 80(SP)
+	MOVQ    DI, 88(SP)
+	MOVQ    b+24(FP), DX
+	MOVQ    $+2147483647, BX
+	CMPQ    BX, AX
+	CMOVQGT AX, BX
+	SUBQ    BX, AX
+	MOVQ    DX, 96(SP)
+	MOVQ    CX, 104(SP)
+	MOVQ    BX, 112(SP)
+	MOVQ    k+8(FP), AX
+	ANDQ    $+3, AX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
+	LDMXCSR 124(SP)
+	LEAQ    (SP), BX
+
+stage51:
+	MOVQ  (BX), SI
+	MOVQ  8(BX), DI
+	MOVQ  16(BX), R8
+	TESTQ R8, R8
+	JZ    done53
+
+loop52:
+	PREFETCHT0   (SI)
+	PREFETCHT0   64(SI)
+	ADDQ         DI, SI
+	VMOVUPS      128(DX), Z8
+	VMOVUPS      192(DX), Z9
+	VBROADCASTSS 128(CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 132(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 136(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 140(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      (DX), Z8
+	VMOVUPS      64(DX), Z9
+	VBROADCASTSS (CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 8(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 12(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      384(DX), Z8
+	VMOVUPS      448(DX), Z9
+	VBROADCASTSS 384(CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 388(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 392(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 396(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      256(DX), Z8
+	VMOVUPS      320(DX), Z9
+	VBROADCASTSS 256(CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 260(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 264(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 268(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	ADDQ         $+512, CX
+	ADDQ         $+512, DX
+	DECQ         R8
+	JNZ          loop52
+
+done53:
+	ADDQ $+24, BX
+	LEAQ 120(SP), SI
+	CMPQ BX, SI
+	JNE  stage51
+	CMPQ AX, $+2
+	JB   done55
+
+loop54:
+	VMOVUPS      128(DX), Z8
+	VMOVUPS      192(DX), Z9
+	VBROADCASTSS 128(CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 132(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 136(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 140(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      (DX), Z8
+	VMOVUPS      64(DX), Z9
+	VBROADCASTSS (CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 8(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 12(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	ADDQ         $+256, CX
+	ADDQ         $+256, DX
+	SUBQ         $+2, AX
+	CMPQ         AX, $+2
+	JAE          loop54
+
+done55:
+	CMPQ AX, $+1
+	JB   done57
+
+loop56:
+	VMOVUPS      (DX), Z8
+	VMOVUPS      64(DX), Z9
+	VBROADCASTSS (CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 8(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 12(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	ADDQ         $+128, CX
+	ADDQ         $+128, DX
+	SUBQ         $+1, AX
+	CMPQ         AX, $+1
+	JAE          loop56
+
+done57:
+	LDMXCSR 120(SP)
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
+	ADDQ    CX, CX
+	ADDQ    CX, CX
+	TESTQ   AX, AX
+	JNZ     finish58
+	MOVQ    acc+32(FP), AX
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, 256(AX)
+	VMOVUPS Z5, 320(AX)
+	VMOVUPS Z6, 384(AX)
+	VMOVUPS Z7, 448(AX)
+	JMP     next60
+
+finish58:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
+	ADDQ         BX, BX
+	ADDQ         BX, BX
+	VBROADCASTSS alpha+80(FP), Z8
+	VXORPS       Z9, Z9, Z9
+	VADDPS       Z9, Z0, Z0
+	VMULPS       Z8, Z0, Z0
+	VADDPS       Z9, Z1, Z1
+	VMULPS       Z8, Z1, Z1
+	VADDPS       Z9, Z2, Z2
+	VMULPS       Z8, Z2, Z2
+	VADDPS       Z9, Z3, Z3
+	VMULPS       Z8, Z3, Z3
+	VADDPS       Z9, Z4, Z4
+	VMULPS       Z8, Z4, Z4
+	VADDPS       Z9, Z5, Z5
+	VMULPS       Z8, Z5, Z5
+	VADDPS       Z9, Z6, Z6
+	VMULPS       Z8, Z6, Z6
+	VADDPS       Z9, Z7, Z7
+	VMULPS       Z8, Z7, Z7
+	TESTQ        DX, DX
+	JZ           alone59
+	VBROADCASTSS beta+84(FP), Z8
+	IMUL3Q       $+0, BX, SI
+	ADDQ         DX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z0, Z0
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z1, Z1
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z2, Z2
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z3, Z3
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z4, Z4
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z5, Z5
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z6, Z6
+	VMULPS       64(SI), Z8, Z8
+	VADDPS       Z8, Z7, Z7
+	ADDQ         BX, SI
+
+alone59:
+	IMUL3Q  $+0, CX, DX
+	ADDQ    AX, DX
+	VMOVUPS Z0, (DX)
+	VMOVUPS Z1, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z2, (DX)
+	VMOVUPS Z3, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z4, (DX)
+	VMOVUPS Z5, 64(DX)
+	ADDQ    CX, DX
+	VMOVUPS Z6, (DX)
+	VMOVUPS Z7, 64(DX)
+	ADDQ    CX, DX
+
+next60:
+	JMP done
+
+many:
+	MOVB    resume+40(FP), AL
+	TESTB   AL, AL
+	JZ      fresh61
+	MOVQ    acc+32(FP), AX
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
 	VMOVUPS 128(AX), Z2
@@ -1836,9 +2522,9 @@ TEXT ·GemmCornerPairsAVX512(SB), NOSPLIT, $128-88
 	VMOVUPS 832(AX), Z13
 	VMOVUPS 896(AX), Z14
 	VMOVUPS 960(AX), Z15
-	JMP     begin38
+	JMP     begin62
 
-fresh37:
+fresh61:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -1856,13 +2542,13 @@ fresh37:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin38:
-	MOVQ    k+0(FP), AX
+begin62:
+	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
-	MOVQ    d+40(FP), DX
-	MOVQ    d+40(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+0, SI, DI
@@ -1878,8 +2564,8 @@ begin38:
 	MOVQ    DI, (SP)
 	MOVQ    SI, 8(SP)
 	MOVQ    R8, 16(SP)
-	MOVQ    c+56(FP), BX
-	MOVQ    cStride+64(FP), SI
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+0, SI, DI
@@ -1895,8 +2581,8 @@ begin38:
 	MOVQ    DI, 24(SP)
 	MOVQ    SI, 32(SP)
 	MOVQ    R8, 40(SP)
-	MOVQ    near+80(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+0, SI, DI
@@ -1912,10 +2598,10 @@ begin38:
 	MOVQ    DI, 48(SP)
 	MOVQ    SI, 56(SP)
 	MOVQ    R8, 64(SP)
-	MOVQ    acc+24(FP), DX
+	MOVQ    acc+32(FP), DX
 	ADDQ    $+1024, DX
 	MOVQ    $+128, BX
-	MOVB    resume+32(FP), SI
+	MOVB    resume+40(FP), SI
 	MOVBQZX SI, SI
 	MOVQ    $+8, DI
 	TESTQ   SI, SI
@@ -1926,7 +2612,7 @@ begin38:
 	MOVQ    DX, 72(SP)
 	MOVQ    BX, 80(SP)
 	MOVQ    DI, 88(SP)
-	MOVQ    b+16(FP), DX
+	MOVQ    b+24(FP), DX
 	MOVQ    $+2147483647, BX
 	CMPQ    BX, AX
 	CMOVQGT AX, BX
@@ -1934,21 +2620,21 @@ begin38:
 	MOVQ    DX, 96(SP)
 	MOVQ    CX, 104(SP)
 	MOVQ    BX, 112(SP)
-	MOVQ    k+0(FP), AX
+	MOVQ    k+8(FP), AX
 	ANDQ    $+3, AX
-	MOVQ    a+8(FP), CX
-	MOVQ    b+16(FP), DX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
 	LDMXCSR 124(SP)
 	LEAQ    (SP), BX
 
-stage39:
+stage63:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done41
+	JZ    done65
 
-loop40:
+loop64:
 	PREFETCHT0   (SI)
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
@@ -2059,17 +2745,17 @@ loop40:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop40
+	JNZ          loop64
 
-done41:
+done65:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage39
+	JNE  stage63
 	CMPQ AX, $+2
-	JB   done43
+	JB   done67
 
-loop42:
+loop66:
 	VMOVUPS      128(DX), Z16
 	VMOVUPS      192(DX), Z17
 	VBROADCASTSS 128(CX), Z18
@@ -2126,13 +2812,13 @@ loop42:
 	ADDQ         $+256, DX
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop42
+	JAE          loop66
 
-done43:
+done67:
 	CMPQ AX, $+1
-	JB   done45
+	JB   done69
 
-loop44:
+loop68:
 	VMOVUPS      (DX), Z16
 	VMOVUPS      64(DX), Z17
 	VBROADCASTSS (CX), Z18
@@ -2163,17 +2849,17 @@ loop44:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop44
+	JAE          loop68
 
-done45:
+done69:
 	LDMXCSR 120(SP)
-	MOVQ    d+40(FP), AX
-	MOVQ    dStride+48(FP), CX
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish46
-	MOVQ    acc+24(FP), AX
+	JNZ     finish70
+	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -2190,14 +2876,14 @@ done45:
 	VMOVUPS Z13, 832(AX)
 	VMOVUPS Z14, 896(AX)
 	VMOVUPS Z15, 960(AX)
-	JMP     next48
+	JMP     next72
 
-finish46:
-	MOVQ         c+56(FP), DX
-	MOVQ         cStride+64(FP), BX
+finish70:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
 	ADDQ         BX, BX
-	VBROADCASTSS alpha+72(FP), Z16
+	VBROADCASTSS alpha+80(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
 	VMULPS       Z16, Z0, Z0
@@ -2232,8 +2918,8 @@ finish46:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        DX, DX
-	JZ           alone47
-	VBROADCASTSS beta+76(FP), Z16
+	JZ           alone71
+	VBROADCASTSS beta+84(FP), Z16
 	IMUL3Q       $+0, BX, SI
 	ADDQ         DX, SI
 	VMULPS       (SI), Z16, Z17
@@ -2277,7 +2963,7 @@ finish46:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         BX, SI
 
-alone47:
+alone71:
 	IMUL3Q  $+0, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Z0, (DX)
@@ -2305,11 +2991,14 @@ alone47:
 	VMOVUPS Z15, 64(DX)
 	ADDQ    CX, DX
 
-next48:
-	MOVB    resume+32(FP), AL
+next72:
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+8
+	JLE     done
+	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh49
-	MOVQ    acc+24(FP), AX
+	JZ      fresh73
+	MOVQ    acc+32(FP), AX
 	VMOVUPS 1024(AX), Z0
 	VMOVUPS 1088(AX), Z1
 	VMOVUPS 1152(AX), Z2
@@ -2326,9 +3015,9 @@ next48:
 	VMOVUPS 1856(AX), Z13
 	VMOVUPS 1920(AX), Z14
 	VMOVUPS 1984(AX), Z15
-	JMP     begin50
+	JMP     begin74
 
-fresh49:
+fresh73:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -2346,13 +3035,13 @@ fresh49:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin50:
-	MOVQ    k+0(FP), AX
+begin74:
+	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
-	MOVQ    d+40(FP), DX
-	MOVQ    d+40(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+8, SI, DI
@@ -2368,8 +3057,8 @@ begin50:
 	MOVQ    DI, (SP)
 	MOVQ    SI, 8(SP)
 	MOVQ    R8, 16(SP)
-	MOVQ    c+56(FP), BX
-	MOVQ    cStride+64(FP), SI
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+8, SI, DI
@@ -2385,8 +3074,8 @@ begin50:
 	MOVQ    DI, 24(SP)
 	MOVQ    SI, 32(SP)
 	MOVQ    R8, 40(SP)
-	MOVQ    near+80(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+8, SI, DI
@@ -2402,10 +3091,10 @@ begin50:
 	MOVQ    DI, 48(SP)
 	MOVQ    SI, 56(SP)
 	MOVQ    R8, 64(SP)
-	MOVQ    acc+24(FP), DX
+	MOVQ    acc+32(FP), DX
 	ADDQ    $+2048, DX
 	MOVQ    $+128, BX
-	MOVB    resume+32(FP), SI
+	MOVB    resume+40(FP), SI
 	MOVBQZX SI, SI
 	MOVQ    $+8, DI
 	TESTQ   SI, SI
@@ -2416,7 +3105,7 @@ begin50:
 	MOVQ    DX, 72(SP)
 	MOVQ    BX, 80(SP)
 	MOVQ    DI, 88(SP)
-	MOVQ    b+16(FP), DX
+	MOVQ    b+24(FP), DX
 	MOVQ    $+2147483647, BX
 	CMPQ    BX, AX
 	CMOVQGT AX, BX
@@ -2424,21 +3113,21 @@ begin50:
 	MOVQ    DX, 96(SP)
 	MOVQ    CX, 104(SP)
 	MOVQ    BX, 112(SP)
-	MOVQ    k+0(FP), AX
+	MOVQ    k+8(FP), AX
 	ANDQ    $+3, AX
-	MOVQ    a+8(FP), CX
-	MOVQ    b+16(FP), DX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
 	LDMXCSR 124(SP)
 	LEAQ    (SP), BX
 
-stage51:
+stage75:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done53
+	JZ    done77
 
-loop52:
+loop76:
 	PREFETCHT0   (SI)
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
@@ -2549,17 +3238,17 @@ loop52:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop52
+	JNZ          loop76
 
-done53:
+done77:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage51
+	JNE  stage75
 	CMPQ AX, $+2
-	JB   done55
+	JB   done79
 
-loop54:
+loop78:
 	VMOVUPS      128(DX), Z16
 	VMOVUPS      192(DX), Z17
 	VBROADCASTSS 160(CX), Z18
@@ -2616,13 +3305,13 @@ loop54:
 	ADDQ         $+256, DX
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop54
+	JAE          loop78
 
-done55:
+done79:
 	CMPQ AX, $+1
-	JB   done57
+	JB   done81
 
-loop56:
+loop80:
 	VMOVUPS      (DX), Z16
 	VMOVUPS      64(DX), Z17
 	VBROADCASTSS 32(CX), Z18
@@ -2653,17 +3342,17 @@ loop56:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop56
+	JAE          loop80
 
-done57:
+done81:
 	LDMXCSR 120(SP)
-	MOVQ    d+40(FP), AX
-	MOVQ    dStride+48(FP), CX
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish58
-	MOVQ    acc+24(FP), AX
+	JNZ     finish82
+	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, 1024(AX)
 	VMOVUPS Z1, 1088(AX)
 	VMOVUPS Z2, 1152(AX)
@@ -2680,14 +3369,14 @@ done57:
 	VMOVUPS Z13, 1856(AX)
 	VMOVUPS Z14, 1920(AX)
 	VMOVUPS Z15, 1984(AX)
-	JMP     next60
+	JMP     next84
 
-finish58:
-	MOVQ         c+56(FP), DX
-	MOVQ         cStride+64(FP), BX
+finish82:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
 	ADDQ         BX, BX
-	VBROADCASTSS alpha+72(FP), Z16
+	VBROADCASTSS alpha+80(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
 	VMULPS       Z16, Z0, Z0
@@ -2722,8 +3411,8 @@ finish58:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        DX, DX
-	JZ           alone59
-	VBROADCASTSS beta+76(FP), Z16
+	JZ           alone83
+	VBROADCASTSS beta+84(FP), Z16
 	IMUL3Q       $+8, BX, SI
 	ADDQ         DX, SI
 	VMULPS       (SI), Z16, Z17
@@ -2767,7 +3456,7 @@ finish58:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         BX, SI
 
-alone59:
+alone83:
 	IMUL3Q  $+8, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Z0, (DX)
@@ -2795,11 +3484,14 @@ alone59:
 	VMOVUPS Z15, 64(DX)
 	ADDQ    CX, DX
 
-next60:
-	MOVB    resume+32(FP), AL
+next84:
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+16
+	JLE     done
+	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh61
-	MOVQ    acc+24(FP), AX
+	JZ      fresh85
+	MOVQ    acc+32(FP), AX
 	VMOVUPS 2112(AX), Z0
 	VMOVUPS 2240(AX), Z1
 	VMOVUPS 2368(AX), Z2
@@ -2816,9 +3508,9 @@ next60:
 	VMOVUPS 3776(AX), Z13
 	VMOVUPS 3904(AX), Z14
 	VMOVUPS 4032(AX), Z15
-	JMP     begin62
+	JMP     begin86
 
-fresh61:
+fresh85:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -2836,13 +3528,13 @@ fresh61:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin62:
-	MOVQ    k+0(FP), AX
+begin86:
+	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
-	MOVQ    d+40(FP), DX
-	MOVQ    d+40(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+16, SI, DI
@@ -2858,8 +3550,8 @@ begin62:
 	MOVQ    DI, (SP)
 	MOVQ    SI, 8(SP)
 	MOVQ    R8, 16(SP)
-	MOVQ    c+56(FP), BX
-	MOVQ    cStride+64(FP), SI
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+16, SI, DI
@@ -2875,8 +3567,8 @@ begin62:
 	MOVQ    DI, 24(SP)
 	MOVQ    SI, 32(SP)
 	MOVQ    R8, 40(SP)
-	MOVQ    near+80(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+16, SI, DI
@@ -2892,10 +3584,10 @@ begin62:
 	MOVQ    DI, 48(SP)
 	MOVQ    SI, 56(SP)
 	MOVQ    R8, 64(SP)
-	MOVQ    acc+24(FP), DX
+	MOVQ    acc+32(FP), DX
 	ADDQ    $+4096, DX
 	MOVQ    $+128, BX
-	MOVB    resume+32(FP), SI
+	MOVB    resume+40(FP), SI
 	MOVBQZX SI, SI
 	MOVQ    $+16, DI
 	TESTQ   SI, SI
@@ -2906,7 +3598,7 @@ begin62:
 	MOVQ    DX, 72(SP)
 	MOVQ    BX, 80(SP)
 	MOVQ    DI, 88(SP)
-	MOVQ    b+16(FP), DX
+	MOVQ    b+24(FP), DX
 	MOVQ    $+2147483647, BX
 	CMPQ    BX, AX
 	CMOVQGT AX, BX
@@ -2914,21 +3606,21 @@ begin62:
 	MOVQ    DX, 96(SP)
 	MOVQ    CX, 104(SP)
 	MOVQ    BX, 112(SP)
-	MOVQ    k+0(FP), AX
+	MOVQ    k+8(FP), AX
 	ANDQ    $+3, AX
-	MOVQ    a+8(FP), CX
-	MOVQ    b+16(FP), DX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
 	LDMXCSR 124(SP)
 	LEAQ    (SP), BX
 
-stage63:
+stage87:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done65
+	JZ    done89
 
-loop64:
+loop88:
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
 	VMOVUPS      192(DX), Z16
@@ -3066,17 +3758,17 @@ loop64:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop64
+	JNZ          loop88
 
-done65:
+done89:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage63
+	JNE  stage87
 	CMPQ AX, $+2
-	JB   done67
+	JB   done91
 
-loop66:
+loop90:
 	VMOVUPS      192(DX), Z16
 	VBROADCASTSS 192(CX), Z17
 	VFMADD231PS  Z16, Z17, Z0
@@ -3147,13 +3839,13 @@ loop66:
 	ADDQ         $+256, DX
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop66
+	JAE          loop90
 
-done67:
+done91:
 	CMPQ AX, $+1
-	JB   done69
+	JB   done93
 
-loop68:
+loop92:
 	VMOVUPS      64(DX), Z16
 	VBROADCASTSS 64(CX), Z17
 	VFMADD231PS  Z16, Z17, Z0
@@ -3191,17 +3883,17 @@ loop68:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop68
+	JAE          loop92
 
-done69:
+done93:
 	LDMXCSR 120(SP)
-	MOVQ    d+40(FP), AX
-	MOVQ    dStride+48(FP), CX
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish70
-	MOVQ    acc+24(FP), AX
+	JNZ     finish94
+	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, 2112(AX)
 	VMOVUPS Z1, 2240(AX)
 	VMOVUPS Z2, 2368(AX)
@@ -3218,14 +3910,14 @@ done69:
 	VMOVUPS Z13, 3776(AX)
 	VMOVUPS Z14, 3904(AX)
 	VMOVUPS Z15, 4032(AX)
-	JMP     next72
+	JMP     next96
 
-finish70:
-	MOVQ         c+56(FP), DX
-	MOVQ         cStride+64(FP), BX
+finish94:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
 	ADDQ         BX, BX
-	VBROADCASTSS alpha+72(FP), Z16
+	VBROADCASTSS alpha+80(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
 	VMULPS       Z16, Z0, Z0
@@ -3260,8 +3952,8 @@ finish70:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        DX, DX
-	JZ           alone71
-	VBROADCASTSS beta+76(FP), Z16
+	JZ           alone95
+	VBROADCASTSS beta+84(FP), Z16
 	IMUL3Q       $+16, BX, SI
 	ADDQ         DX, SI
 	VMULPS       64(SI), Z16, Z17
@@ -3313,7 +4005,7 @@ finish70:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         BX, SI
 
-alone71:
+alone95:
 	IMUL3Q  $+16, CX, DX
 	ADDQ    AX, DX
 	VMOVUPS Z0, 64(DX)
@@ -3349,7 +4041,8 @@ alone71:
 	VMOVUPS Z15, 64(DX)
 	ADDQ    CX, DX
 
-next72:
+next96:
+done:
 	VZEROUPPER
 	RET
 
@@ -3360,9 +4053,408 @@ TEXT ·GemmBlockBF16AVX512(SB), NOSPLIT, $128-112
 	MOVL    120(SP), AX
 	ORL     $0x00008040, AX
 	MOVL    AX, 124(SP)
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+4
+	JGT     many
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh73
+	JZ      fresh97
+	MOVQ    acc+32(FP), AX
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	VMOVUPS 128(AX), Z2
+	VMOVUPS 192(AX), Z3
+	VMOVUPS 256(AX), Z4
+	VMOVUPS 320(AX), Z5
+	VMOVUPS 384(AX), Z6
+	VMOVUPS 448(AX), Z7
+	JMP     begin98
+
+fresh97:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+
+begin98:
+	MOVQ    k+8(FP), AX
+	SHRQ    $0x02, AX
+	XORQ    CX, CX
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, (SP)
+	MOVQ    SI, 8(SP)
+	MOVQ    R8, 16(SP)
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 24(SP)
+	MOVQ    SI, 32(SP)
+	MOVQ    R8, 40(SP)
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 48(SP)
+	MOVQ    SI, 56(SP)
+	MOVQ    R8, 64(SP)
+	MOVQ    acc+32(FP), DX
+	ADDQ    $+512, DX
+	MOVQ    $+128, BX
+	MOVB    resume+40(FP), SI
+	MOVBQZX SI, SI
+	MOVQ    $+4, DI
+	TESTQ   SI, SI
+	CMOVQEQ CX, DI
+	CMPQ    DI, AX
+	CMOVQGT AX, DI
+	SUBQ    DI, AX
+	MOVQ    DX, 72(SP)
+	MOVQ    BX, 80(SP)
+	MOVQ    DI, 88(SP)
+	MOVQ    b+24(FP), CX
+	MOVQ    next+96(FP), DX
+	MOVQ    nextStride+104(FP), BX
+	ADDQ    BX, BX
+	ADDQ    BX, BX
+	TESTQ   DX, DX
+	CMOVQEQ CX, DX
+	MOVQ    $+2147483647, CX
+	CMPQ    CX, AX
+	CMOVQGT AX, CX
+	SUBQ    CX, AX
+	MOVQ    DX, 96(SP)
+	MOVQ    BX, 104(SP)
+	MOVQ    CX, 112(SP)
+	MOVQ    k+8(FP), AX
+	ANDQ    $+3, AX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
+	LDMXCSR 124(SP)
+	LEAQ    (SP), BX
+
+stage99:
+	MOVQ  (BX), SI
+	MOVQ  8(BX), DI
+	MOVQ  16(BX), R8
+	TESTQ R8, R8
+	JZ    done101
+
+loop100:
+	PREFETCHT0   (SI)
+	PREFETCHT0   64(SI)
+	ADDQ         DI, SI
+	VMOVUPS      128(DX), Z8
+	VMOVUPS      192(DX), Z9
+	VBROADCASTSS 128(CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 132(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 136(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 140(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      (DX), Z8
+	VMOVUPS      64(DX), Z9
+	VBROADCASTSS (CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 8(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 12(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      384(DX), Z8
+	VMOVUPS      448(DX), Z9
+	VBROADCASTSS 384(CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 388(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 392(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 396(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      256(DX), Z8
+	VMOVUPS      320(DX), Z9
+	VBROADCASTSS 256(CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 260(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 264(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 268(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	ADDQ         $+512, CX
+	ADDQ         $+512, DX
+	DECQ         R8
+	JNZ          loop100
+
+done101:
+	ADDQ $+24, BX
+	LEAQ 120(SP), SI
+	CMPQ BX, SI
+	JNE  stage99
+	CMPQ AX, $+2
+	JB   done103
+
+loop102:
+	VMOVUPS      128(DX), Z8
+	VMOVUPS      192(DX), Z9
+	VBROADCASTSS 128(CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 132(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 136(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 140(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      (DX), Z8
+	VMOVUPS      64(DX), Z9
+	VBROADCASTSS (CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 8(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 12(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	ADDQ         $+256, CX
+	ADDQ         $+256, DX
+	SUBQ         $+2, AX
+	CMPQ         AX, $+2
+	JAE          loop102
+
+done103:
+	CMPQ AX, $+1
+	JB   done105
+
+loop104:
+	VMOVUPS      (DX), Z8
+	VMOVUPS      64(DX), Z9
+	VBROADCASTSS (CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 8(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 12(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	ADDQ         $+128, CX
+	ADDQ         $+128, DX
+	SUBQ         $+1, AX
+	CMPQ         AX, $+1
+	JAE          loop104
+
+done105:
+	LDMXCSR 120(SP)
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
+	ADDQ    CX, CX
+	ADDQ    CX, CX
+	TESTQ   AX, AX
+	JNZ     finish106
+	MOVQ    acc+32(FP), AX
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, 256(AX)
+	VMOVUPS Z5, 320(AX)
+	VMOVUPS Z6, 384(AX)
+	VMOVUPS Z7, 448(AX)
+	JMP     next108
+
+finish106:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
+	ADDQ         BX, BX
+	ADDQ         BX, BX
+	VBROADCASTSS alpha+80(FP), Z8
+	VXORPS       Z9, Z9, Z9
+	VADDPS       Z9, Z0, Z0
+	VMULPS       Z8, Z0, Z0
+	VADDPS       Z9, Z1, Z1
+	VMULPS       Z8, Z1, Z1
+	VADDPS       Z9, Z2, Z2
+	VMULPS       Z8, Z2, Z2
+	VADDPS       Z9, Z3, Z3
+	VMULPS       Z8, Z3, Z3
+	VADDPS       Z9, Z4, Z4
+	VMULPS       Z8, Z4, Z4
+	VADDPS       Z9, Z5, Z5
+	VMULPS       Z8, Z5, Z5
+	VADDPS       Z9, Z6, Z6
+	VMULPS       Z8, Z6, Z6
+	VADDPS       Z9, Z7, Z7
+	VMULPS       Z8, Z7, Z7
+	TESTQ        DX, DX
+	JZ           alone107
+	VBROADCASTSS beta+84(FP), Z8
+	IMUL3Q       $+0, BX, SI
+	ADDQ         DX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z0, Z0
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z1, Z1
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z2, Z2
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z3, Z3
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z4, Z4
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z5, Z5
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z6, Z6
+	VMULPS       64(SI), Z8, Z8
+	VADDPS       Z8, Z7, Z7
+	ADDQ         BX, SI
+
+alone107:
+	VXORPS     Z9, Z9, Z9
+	VPTERNLOGD $0xff, Z9, Z9, Z9
+	VPSRLD     $0x11, Z9, Z8
+	VPSRLD     $0x1f, Z9, Z10
+	VPSLLD     $0x10, Z9, Z9
+	VPSRLD     $0x10, Z0, Z11
+	VCMPPS     $0x07, Z0, Z0, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z0, Z11, K1, Z0
+	VPANDD     Z9, Z0, Z0
+	VPSRLD     $0x10, Z1, Z11
+	VCMPPS     $0x07, Z1, Z1, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z1, Z11, K1, Z1
+	VPANDD     Z9, Z1, Z1
+	VPSRLD     $0x10, Z2, Z11
+	VCMPPS     $0x07, Z2, Z2, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z2, Z11, K1, Z2
+	VPANDD     Z9, Z2, Z2
+	VPSRLD     $0x10, Z3, Z11
+	VCMPPS     $0x07, Z3, Z3, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z3, Z11, K1, Z3
+	VPANDD     Z9, Z3, Z3
+	VPSRLD     $0x10, Z4, Z11
+	VCMPPS     $0x07, Z4, Z4, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z4, Z11, K1, Z4
+	VPANDD     Z9, Z4, Z4
+	VPSRLD     $0x10, Z5, Z11
+	VCMPPS     $0x07, Z5, Z5, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z5, Z11, K1, Z5
+	VPANDD     Z9, Z5, Z5
+	VPSRLD     $0x10, Z6, Z11
+	VCMPPS     $0x07, Z6, Z6, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z6, Z11, K1, Z6
+	VPANDD     Z9, Z6, Z6
+	VPSRLD     $0x10, Z7, Z11
+	VCMPPS     $0x07, Z7, Z7, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z7, Z11, K1, Z7
+	VPANDD     Z9, Z7, Z7
+	IMUL3Q     $+0, CX, DX
+	ADDQ       AX, DX
+	VMOVUPS    Z0, (DX)
+	VMOVUPS    Z1, 64(DX)
+	ADDQ       CX, DX
+	VMOVUPS    Z2, (DX)
+	VMOVUPS    Z3, 64(DX)
+	ADDQ       CX, DX
+	VMOVUPS    Z4, (DX)
+	VMOVUPS    Z5, 64(DX)
+	ADDQ       CX, DX
+	VMOVUPS    Z6, (DX)
+	VMOVUPS    Z7, 64(DX)
+	ADDQ       CX, DX
+
+next108:
+	JMP done
+
+many:
+	MOVB    resume+40(FP), AL
+	TESTB   AL, AL
+	JZ      fresh109
 	MOVQ    acc+32(FP), AX
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
@@ -3388,9 +4480,9 @@ TEXT ·GemmBlockBF16AVX512(SB), NOSPLIT, $128-112
 	VMOVUPS 1344(AX), Z21
 	VMOVUPS 1408(AX), Z22
 	VMOVUPS 1472(AX), Z23
-	JMP     begin74
+	JMP     begin110
 
-fresh73:
+fresh109:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -3416,7 +4508,7 @@ fresh73:
 	VXORPS Z22, Z22, Z22
 	VXORPS Z23, Z23, Z23
 
-begin74:
+begin110:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -3507,14 +4599,14 @@ begin74:
 	LDMXCSR 124(SP)
 	LEAQ    (SP), BX
 
-stage75:
+stage111:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done77
+	JZ    done113
 
-loop76:
+loop112:
 	PREFETCHT0   (SI)
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
@@ -3673,17 +4765,17 @@ loop76:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop76
+	JNZ          loop112
 
-done77:
+done113:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage75
+	JNE  stage111
 	CMPQ AX, $+2
-	JB   done79
+	JB   done115
 
-loop78:
+loop114:
 	VMOVUPS      128(DX), Z24
 	VMOVUPS      192(DX), Z25
 	VBROADCASTSS 128(CX), Z26
@@ -3764,13 +4856,13 @@ loop78:
 	ADDQ         $+256, DX
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop78
+	JAE          loop114
 
-done79:
+done115:
 	CMPQ AX, $+1
-	JB   done81
+	JB   done117
 
-loop80:
+loop116:
 	VMOVUPS      (DX), Z24
 	VMOVUPS      64(DX), Z25
 	VBROADCASTSS (CX), Z26
@@ -3813,16 +4905,16 @@ loop80:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop80
+	JAE          loop116
 
-done81:
+done117:
 	LDMXCSR 120(SP)
 	MOVQ    d+48(FP), AX
 	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish82
+	JNZ     finish118
 	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
@@ -3848,9 +4940,9 @@ done81:
 	VMOVUPS Z21, 1344(AX)
 	VMOVUPS Z22, 1408(AX)
 	VMOVUPS Z23, 1472(AX)
-	JMP     next84
+	JMP     next120
 
-finish82:
+finish118:
 	MOVQ         c+64(FP), DX
 	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
@@ -3906,7 +4998,7 @@ finish82:
 	VADDPS       Z25, Z23, Z23
 	VMULPS       Z24, Z23, Z23
 	TESTQ        DX, DX
-	JZ           alone83
+	JZ           alone119
 	VBROADCASTSS beta+84(FP), Z24
 	IMUL3Q       $+0, BX, SI
 	ADDQ         DX, SI
@@ -3971,7 +5063,7 @@ finish82:
 	VADDPS       Z24, Z23, Z23
 	ADDQ         BX, SI
 
-alone83:
+alone119:
 	VXORPS     Z25, Z25, Z25
 	VPTERNLOGD $0xff, Z25, Z25, Z25
 	VPSRLD     $0x11, Z25, Z24
@@ -4160,13 +5252,13 @@ alone83:
 	VMOVUPS    Z23, 64(DX)
 	ADDQ       CX, DX
 
-next84:
+next120:
 	MOVQ    rows+0(FP), AX
 	CMPQ    AX, $+12
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh85
+	JZ      fresh121
 	MOVQ    acc+32(FP), AX
 	VMOVUPS 1536(AX), Z0
 	VMOVUPS 1600(AX), Z1
@@ -4188,9 +5280,9 @@ next84:
 	VMOVUPS 2624(AX), Z17
 	VMOVUPS 2688(AX), Z18
 	VMOVUPS 2752(AX), Z19
-	JMP     begin86
+	JMP     begin122
 
-fresh85:
+fresh121:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -4212,7 +5304,7 @@ fresh85:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin86:
+begin122:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -4297,14 +5389,14 @@ begin86:
 	LDMXCSR 124(SP)
 	LEAQ    (SP), BX
 
-stage87:
+stage123:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done89
+	JZ    done125
 
-loop88:
+loop124:
 	PREFETCHT0   (SI)
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
@@ -4439,17 +5531,17 @@ loop88:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop88
+	JNZ          loop124
 
-done89:
+done125:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage87
+	JNE  stage123
 	CMPQ AX, $+2
-	JB   done91
+	JB   done127
 
-loop90:
+loop126:
 	VMOVUPS      128(DX), Z20
 	VMOVUPS      192(DX), Z21
 	VBROADCASTSS 176(CX), Z22
@@ -4518,13 +5610,13 @@ loop90:
 	ADDQ         $+256, DX
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop90
+	JAE          loop126
 
-done91:
+done127:
 	CMPQ AX, $+1
-	JB   done93
+	JB   done129
 
-loop92:
+loop128:
 	VMOVUPS      (DX), Z20
 	VMOVUPS      64(DX), Z21
 	VBROADCASTSS 48(CX), Z22
@@ -4561,16 +5653,16 @@ loop92:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop92
+	JAE          loop128
 
-done93:
+done129:
 	LDMXCSR 120(SP)
 	MOVQ    d+48(FP), AX
 	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish94
+	JNZ     finish130
 	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, 1536(AX)
 	VMOVUPS Z1, 1600(AX)
@@ -4592,9 +5684,9 @@ done93:
 	VMOVUPS Z17, 2624(AX)
 	VMOVUPS Z18, 2688(AX)
 	VMOVUPS Z19, 2752(AX)
-	JMP     next96
+	JMP     next132
 
-finish94:
+finish130:
 	MOVQ         c+64(FP), DX
 	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
@@ -4642,7 +5734,7 @@ finish94:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DX, DX
-	JZ           alone95
+	JZ           alone131
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+12, BX, SI
 	ADDQ         DX, SI
@@ -4697,7 +5789,7 @@ finish94:
 	VADDPS       Z20, Z19, Z19
 	ADDQ         BX, SI
 
-alone95:
+alone131:
 	VXORPS     Z21, Z21, Z21
 	VPTERNLOGD $0xff, Z21, Z21, Z21
 	VPSRLD     $0x11, Z21, Z20
@@ -4856,13 +5948,13 @@ alone95:
 	VMOVUPS    Z19, 64(DX)
 	ADDQ       CX, DX
 
-next96:
+next132:
 	MOVQ    rows+0(FP), AX
 	CMPQ    AX, $+22
 	JLE     done
 	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh97
+	JZ      fresh133
 	MOVQ    acc+32(FP), AX
 	VMOVUPS 2816(AX), Z0
 	VMOVUPS 2880(AX), Z1
@@ -4884,9 +5976,9 @@ next96:
 	VMOVUPS 3904(AX), Z17
 	VMOVUPS 3968(AX), Z18
 	VMOVUPS 4032(AX), Z19
-	JMP     begin98
+	JMP     begin134
 
-fresh97:
+fresh133:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -4908,7 +6000,7 @@ fresh97:
 	VXORPS Z18, Z18, Z18
 	VXORPS Z19, Z19, Z19
 
-begin98:
+begin134:
 	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
@@ -4993,14 +6085,14 @@ begin98:
 	LDMXCSR 124(SP)
 	LEAQ    (SP), BX
 
-stage99:
+stage135:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done101
+	JZ    done137
 
-loop100:
+loop136:
 	PREFETCHT0   (SI)
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
@@ -5135,17 +6227,17 @@ loop100:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop100
+	JNZ          loop136
 
-done101:
+done137:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage99
+	JNE  stage135
 	CMPQ AX, $+2
-	JB   done103
+	JB   done139
 
-loop102:
+loop138:
 	VMOVUPS      128(DX), Z20
 	VMOVUPS      192(DX), Z21
 	VBROADCASTSS 216(CX), Z22
@@ -5214,13 +6306,13 @@ loop102:
 	ADDQ         $+256, DX
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop102
+	JAE          loop138
 
-done103:
+done139:
 	CMPQ AX, $+1
-	JB   done105
+	JB   done141
 
-loop104:
+loop140:
 	VMOVUPS      (DX), Z20
 	VMOVUPS      64(DX), Z21
 	VBROADCASTSS 88(CX), Z22
@@ -5257,16 +6349,16 @@ loop104:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop104
+	JAE          loop140
 
-done105:
+done141:
 	LDMXCSR 120(SP)
 	MOVQ    d+48(FP), AX
 	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish106
+	JNZ     finish142
 	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, 2816(AX)
 	VMOVUPS Z1, 2880(AX)
@@ -5288,9 +6380,9 @@ done105:
 	VMOVUPS Z17, 3904(AX)
 	VMOVUPS Z18, 3968(AX)
 	VMOVUPS Z19, 4032(AX)
-	JMP     next108
+	JMP     next144
 
-finish106:
+finish142:
 	MOVQ         c+64(FP), DX
 	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
@@ -5338,7 +6430,7 @@ finish106:
 	VADDPS       Z21, Z19, Z19
 	VMULPS       Z20, Z19, Z19
 	TESTQ        DX, DX
-	JZ           alone107
+	JZ           alone143
 	VBROADCASTSS beta+84(FP), Z20
 	IMUL3Q       $+22, BX, SI
 	ADDQ         DX, SI
@@ -5393,7 +6485,7 @@ finish106:
 	VADDPS       Z20, Z19, Z19
 	ADDQ         BX, SI
 
-alone107:
+alone143:
 	VXORPS     Z21, Z21, Z21
 	VPTERNLOGD $0xff, Z21, Z21, Z21
 	VPSRLD     $0x11, Z21, Z20
@@ -5552,22 +6644,415 @@ alone107:
 	VMOVUPS    Z19, 64(DX)
 	ADDQ       CX, DX
 
-next108:
+next144:
 done:
 	VZEROUPPER
 	RET
 
-// func GemmCornerBF16AVX512(k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
+// func GemmCornerBF16AVX512(rows int, k int, a *float32, b *float32, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha float32, beta float32, near *float32)
 // Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+, SSE
-TEXT ·GemmCornerBF16AVX512(SB), NOSPLIT, $128-88
+TEXT ·GemmCornerBF16AVX512(SB), NOSPLIT, $128-96
 	STMXCSR 120(SP)
 	MOVL    120(SP), AX
 	ORL     $0x00008040, AX
 	MOVL    AX, 124(SP)
-	MOVB    resume+32(FP), AL
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+4
+	JGT     many
+	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh109
-	MOVQ    acc+24(FP), AX
+	JZ      fresh145
+	MOVQ    acc+32(FP), AX
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	VMOVUPS 128(AX), Z2
+	VMOVUPS 192(AX), Z3
+	VMOVUPS 256(AX), Z4
+	VMOVUPS 320(AX), Z5
+	VMOVUPS 384(AX), Z6
+	VMOVUPS 448(AX), Z7
+	JMP     begin146
+
+fresh145:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+
+begin146:
+	MOVQ    k+8(FP), AX
+	SHRQ    $0x02, AX
+	XORQ    CX, CX
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, (SP)
+	MOVQ    SI, 8(SP)
+	MOVQ    R8, 16(SP)
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 24(SP)
+	MOVQ    SI, 32(SP)
+	MOVQ    R8, 40(SP)
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
+	ADDQ    SI, SI
+	ADDQ    SI, SI
+	IMUL3Q  $+0, SI, DI
+	ADDQ    BX, DI
+	MOVQ    $+4, R8
+	TESTQ   BX, BX
+	CMOVQEQ CX, R8
+	TESTQ   DX, DX
+	CMOVQEQ CX, R8
+	CMPQ    R8, AX
+	CMOVQGT AX, R8
+	SUBQ    R8, AX
+	MOVQ    DI, 48(SP)
+	MOVQ    SI, 56(SP)
+	MOVQ    R8, 64(SP)
+	MOVQ    acc+32(FP), DX
+	ADDQ    $+512, DX
+	MOVQ    $+128, BX
+	MOVB    resume+40(FP), SI
+	MOVBQZX SI, SI
+	MOVQ    $+4, DI
+	TESTQ   SI, SI
+	CMOVQEQ CX, DI
+	CMPQ    DI, AX
+	CMOVQGT AX, DI
+	SUBQ    DI, AX
+	MOVQ    DX, 72(SP)
+	MOVQ    BX, 80(SP)
+	MOVQ    DI, 88(SP)
+	MOVQ    b+24(FP), DX
+	MOVQ    $+2147483647, BX
+	CMPQ    BX, AX
+	CMOVQGT AX, BX
+	SUBQ    BX, AX
+	MOVQ    DX, 96(SP)
+	MOVQ    CX, 104(SP)
+	MOVQ    BX, 112(SP)
+	MOVQ    k+8(FP), AX
+	ANDQ    $+3, AX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
+	LDMXCSR 124(SP)
+	LEAQ    (SP), BX
+
+stage147:
+	MOVQ  (BX), SI
+	MOVQ  8(BX), DI
+	MOVQ  16(BX), R8
+	TESTQ R8, R8
+	JZ    done149
+
+loop148:
+	PREFETCHT0   (SI)
+	PREFETCHT0   64(SI)
+	ADDQ         DI, SI
+	VMOVUPS      128(DX), Z8
+	VMOVUPS      192(DX), Z9
+	VBROADCASTSS 128(CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 132(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 136(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 140(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      (DX), Z8
+	VMOVUPS      64(DX), Z9
+	VBROADCASTSS (CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 8(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 12(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      384(DX), Z8
+	VMOVUPS      448(DX), Z9
+	VBROADCASTSS 384(CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 388(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 392(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 396(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      256(DX), Z8
+	VMOVUPS      320(DX), Z9
+	VBROADCASTSS 256(CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 260(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 264(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 268(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	ADDQ         $+512, CX
+	ADDQ         $+512, DX
+	DECQ         R8
+	JNZ          loop148
+
+done149:
+	ADDQ $+24, BX
+	LEAQ 120(SP), SI
+	CMPQ BX, SI
+	JNE  stage147
+	CMPQ AX, $+2
+	JB   done151
+
+loop150:
+	VMOVUPS      128(DX), Z8
+	VMOVUPS      192(DX), Z9
+	VBROADCASTSS 128(CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 132(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 136(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 140(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      (DX), Z8
+	VMOVUPS      64(DX), Z9
+	VBROADCASTSS (CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 8(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 12(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	ADDQ         $+256, CX
+	ADDQ         $+256, DX
+	SUBQ         $+2, AX
+	CMPQ         AX, $+2
+	JAE          loop150
+
+done151:
+	CMPQ AX, $+1
+	JB   done153
+
+loop152:
+	VMOVUPS      (DX), Z8
+	VMOVUPS      64(DX), Z9
+	VBROADCASTSS (CX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(CX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 8(CX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 12(CX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	ADDQ         $+128, CX
+	ADDQ         $+128, DX
+	SUBQ         $+1, AX
+	CMPQ         AX, $+1
+	JAE          loop152
+
+done153:
+	LDMXCSR 120(SP)
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
+	ADDQ    CX, CX
+	ADDQ    CX, CX
+	TESTQ   AX, AX
+	JNZ     finish154
+	MOVQ    acc+32(FP), AX
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, 256(AX)
+	VMOVUPS Z5, 320(AX)
+	VMOVUPS Z6, 384(AX)
+	VMOVUPS Z7, 448(AX)
+	JMP     next156
+
+finish154:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
+	ADDQ         BX, BX
+	ADDQ         BX, BX
+	VBROADCASTSS alpha+80(FP), Z8
+	VXORPS       Z9, Z9, Z9
+	VADDPS       Z9, Z0, Z0
+	VMULPS       Z8, Z0, Z0
+	VADDPS       Z9, Z1, Z1
+	VMULPS       Z8, Z1, Z1
+	VADDPS       Z9, Z2, Z2
+	VMULPS       Z8, Z2, Z2
+	VADDPS       Z9, Z3, Z3
+	VMULPS       Z8, Z3, Z3
+	VADDPS       Z9, Z4, Z4
+	VMULPS       Z8, Z4, Z4
+	VADDPS       Z9, Z5, Z5
+	VMULPS       Z8, Z5, Z5
+	VADDPS       Z9, Z6, Z6
+	VMULPS       Z8, Z6, Z6
+	VADDPS       Z9, Z7, Z7
+	VMULPS       Z8, Z7, Z7
+	TESTQ        DX, DX
+	JZ           alone155
+	VBROADCASTSS beta+84(FP), Z8
+	IMUL3Q       $+0, BX, SI
+	ADDQ         DX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z0, Z0
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z1, Z1
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z2, Z2
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z3, Z3
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z4, Z4
+	VMULPS       64(SI), Z8, Z9
+	VADDPS       Z9, Z5, Z5
+	ADDQ         BX, SI
+	VMULPS       (SI), Z8, Z9
+	VADDPS       Z9, Z6, Z6
+	VMULPS       64(SI), Z8, Z8
+	VADDPS       Z8, Z7, Z7
+	ADDQ         BX, SI
+
+alone155:
+	VXORPS     Z9, Z9, Z9
+	VPTERNLOGD $0xff, Z9, Z9, Z9
+	VPSRLD     $0x11, Z9, Z8
+	VPSRLD     $0x1f, Z9, Z10
+	VPSLLD     $0x10, Z9, Z9
+	VPSRLD     $0x10, Z0, Z11
+	VCMPPS     $0x07, Z0, Z0, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z0, Z11, K1, Z0
+	VPANDD     Z9, Z0, Z0
+	VPSRLD     $0x10, Z1, Z11
+	VCMPPS     $0x07, Z1, Z1, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z1, Z11, K1, Z1
+	VPANDD     Z9, Z1, Z1
+	VPSRLD     $0x10, Z2, Z11
+	VCMPPS     $0x07, Z2, Z2, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z2, Z11, K1, Z2
+	VPANDD     Z9, Z2, Z2
+	VPSRLD     $0x10, Z3, Z11
+	VCMPPS     $0x07, Z3, Z3, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z3, Z11, K1, Z3
+	VPANDD     Z9, Z3, Z3
+	VPSRLD     $0x10, Z4, Z11
+	VCMPPS     $0x07, Z4, Z4, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z4, Z11, K1, Z4
+	VPANDD     Z9, Z4, Z4
+	VPSRLD     $0x10, Z5, Z11
+	VCMPPS     $0x07, Z5, Z5, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z5, Z11, K1, Z5
+	VPANDD     Z9, Z5, Z5
+	VPSRLD     $0x10, Z6, Z11
+	VCMPPS     $0x07, Z6, Z6, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z6, Z11, K1, Z6
+	VPANDD     Z9, Z6, Z6
+	VPSRLD     $0x10, Z7, Z11
+	VCMPPS     $0x07, Z7, Z7, K1
+	VPANDD     Z10, Z11, Z11
+	VPADDD     Z8, Z11, Z11
+	VPADDD     Z7, Z11, K1, Z7
+	VPANDD     Z9, Z7, Z7
+	IMUL3Q     $+0, CX, DX
+	ADDQ       AX, DX
+	VMOVUPS    Z0, (DX)
+	VMOVUPS    Z1, 64(DX)
+	ADDQ       CX, DX
+	VMOVUPS    Z2, (DX)
+	VMOVUPS    Z3, 64(DX)
+	ADDQ       CX, DX
+	VMOVUPS    Z4, (DX)
+	VMOVUPS    Z5, 64(DX)
+	ADDQ       CX, DX
+	VMOVUPS    Z6, (DX)
+	VMOVUPS    Z7, 64(DX)
+	ADDQ       CX, DX
+
+next156:
+	JMP done
+
+many:
+	MOVB    resume+40(FP), AL
+	TESTB   AL, AL
+	JZ      fresh157
+	MOVQ    acc+32(FP), AX
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
 	VMOVUPS 128(AX), Z2
@@ -5584,9 +7069,9 @@ TEXT ·GemmCornerBF16AVX512(SB), NOSPLIT, $128-88
 	VMOVUPS 832(AX), Z13
 	VMOVUPS 896(AX), Z14
 	VMOVUPS 960(AX), Z15
-	JMP     begin110
+	JMP     begin158
 
-fresh109:
+fresh157:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -5604,13 +7089,13 @@ fresh109:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin110:
-	MOVQ    k+0(FP), AX
+begin158:
+	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
-	MOVQ    d+40(FP), DX
-	MOVQ    d+40(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+0, SI, DI
@@ -5626,8 +7111,8 @@ begin110:
 	MOVQ    DI, (SP)
 	MOVQ    SI, 8(SP)
 	MOVQ    R8, 16(SP)
-	MOVQ    c+56(FP), BX
-	MOVQ    cStride+64(FP), SI
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+0, SI, DI
@@ -5643,8 +7128,8 @@ begin110:
 	MOVQ    DI, 24(SP)
 	MOVQ    SI, 32(SP)
 	MOVQ    R8, 40(SP)
-	MOVQ    near+80(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+0, SI, DI
@@ -5660,10 +7145,10 @@ begin110:
 	MOVQ    DI, 48(SP)
 	MOVQ    SI, 56(SP)
 	MOVQ    R8, 64(SP)
-	MOVQ    acc+24(FP), DX
+	MOVQ    acc+32(FP), DX
 	ADDQ    $+1024, DX
 	MOVQ    $+128, BX
-	MOVB    resume+32(FP), SI
+	MOVB    resume+40(FP), SI
 	MOVBQZX SI, SI
 	MOVQ    $+8, DI
 	TESTQ   SI, SI
@@ -5674,7 +7159,7 @@ begin110:
 	MOVQ    DX, 72(SP)
 	MOVQ    BX, 80(SP)
 	MOVQ    DI, 88(SP)
-	MOVQ    b+16(FP), DX
+	MOVQ    b+24(FP), DX
 	MOVQ    $+2147483647, BX
 	CMPQ    BX, AX
 	CMOVQGT AX, BX
@@ -5682,21 +7167,21 @@ begin110:
 	MOVQ    DX, 96(SP)
 	MOVQ    CX, 104(SP)
 	MOVQ    BX, 112(SP)
-	MOVQ    k+0(FP), AX
+	MOVQ    k+8(FP), AX
 	ANDQ    $+3, AX
-	MOVQ    a+8(FP), CX
-	MOVQ    b+16(FP), DX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
 	LDMXCSR 124(SP)
 	LEAQ    (SP), BX
 
-stage111:
+stage159:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done113
+	JZ    done161
 
-loop112:
+loop160:
 	PREFETCHT0   (SI)
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
@@ -5807,17 +7292,17 @@ loop112:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop112
+	JNZ          loop160
 
-done113:
+done161:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage111
+	JNE  stage159
 	CMPQ AX, $+2
-	JB   done115
+	JB   done163
 
-loop114:
+loop162:
 	VMOVUPS      128(DX), Z16
 	VMOVUPS      192(DX), Z17
 	VBROADCASTSS 128(CX), Z18
@@ -5874,13 +7359,13 @@ loop114:
 	ADDQ         $+256, DX
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop114
+	JAE          loop162
 
-done115:
+done163:
 	CMPQ AX, $+1
-	JB   done117
+	JB   done165
 
-loop116:
+loop164:
 	VMOVUPS      (DX), Z16
 	VMOVUPS      64(DX), Z17
 	VBROADCASTSS (CX), Z18
@@ -5911,17 +7396,17 @@ loop116:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop116
+	JAE          loop164
 
-done117:
+done165:
 	LDMXCSR 120(SP)
-	MOVQ    d+40(FP), AX
-	MOVQ    dStride+48(FP), CX
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish118
-	MOVQ    acc+24(FP), AX
+	JNZ     finish166
+	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -5938,14 +7423,14 @@ done117:
 	VMOVUPS Z13, 832(AX)
 	VMOVUPS Z14, 896(AX)
 	VMOVUPS Z15, 960(AX)
-	JMP     next120
+	JMP     next168
 
-finish118:
-	MOVQ         c+56(FP), DX
-	MOVQ         cStride+64(FP), BX
+finish166:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
 	ADDQ         BX, BX
-	VBROADCASTSS alpha+72(FP), Z16
+	VBROADCASTSS alpha+80(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
 	VMULPS       Z16, Z0, Z0
@@ -5980,8 +7465,8 @@ finish118:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        DX, DX
-	JZ           alone119
-	VBROADCASTSS beta+76(FP), Z16
+	JZ           alone167
+	VBROADCASTSS beta+84(FP), Z16
 	IMUL3Q       $+0, BX, SI
 	ADDQ         DX, SI
 	VMULPS       (SI), Z16, Z17
@@ -6025,7 +7510,7 @@ finish118:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         BX, SI
 
-alone119:
+alone167:
 	VXORPS     Z17, Z17, Z17
 	VPTERNLOGD $0xff, Z17, Z17, Z17
 	VPSRLD     $0x11, Z17, Z16
@@ -6154,11 +7639,14 @@ alone119:
 	VMOVUPS    Z15, 64(DX)
 	ADDQ       CX, DX
 
-next120:
-	MOVB    resume+32(FP), AL
+next168:
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+8
+	JLE     done
+	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh121
-	MOVQ    acc+24(FP), AX
+	JZ      fresh169
+	MOVQ    acc+32(FP), AX
 	VMOVUPS 1024(AX), Z0
 	VMOVUPS 1088(AX), Z1
 	VMOVUPS 1152(AX), Z2
@@ -6175,9 +7663,9 @@ next120:
 	VMOVUPS 1856(AX), Z13
 	VMOVUPS 1920(AX), Z14
 	VMOVUPS 1984(AX), Z15
-	JMP     begin122
+	JMP     begin170
 
-fresh121:
+fresh169:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -6195,13 +7683,13 @@ fresh121:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin122:
-	MOVQ    k+0(FP), AX
+begin170:
+	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
-	MOVQ    d+40(FP), DX
-	MOVQ    d+40(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+8, SI, DI
@@ -6217,8 +7705,8 @@ begin122:
 	MOVQ    DI, (SP)
 	MOVQ    SI, 8(SP)
 	MOVQ    R8, 16(SP)
-	MOVQ    c+56(FP), BX
-	MOVQ    cStride+64(FP), SI
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+8, SI, DI
@@ -6234,8 +7722,8 @@ begin122:
 	MOVQ    DI, 24(SP)
 	MOVQ    SI, 32(SP)
 	MOVQ    R8, 40(SP)
-	MOVQ    near+80(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+8, SI, DI
@@ -6251,10 +7739,10 @@ begin122:
 	MOVQ    DI, 48(SP)
 	MOVQ    SI, 56(SP)
 	MOVQ    R8, 64(SP)
-	MOVQ    acc+24(FP), DX
+	MOVQ    acc+32(FP), DX
 	ADDQ    $+2048, DX
 	MOVQ    $+128, BX
-	MOVB    resume+32(FP), SI
+	MOVB    resume+40(FP), SI
 	MOVBQZX SI, SI
 	MOVQ    $+8, DI
 	TESTQ   SI, SI
@@ -6265,7 +7753,7 @@ begin122:
 	MOVQ    DX, 72(SP)
 	MOVQ    BX, 80(SP)
 	MOVQ    DI, 88(SP)
-	MOVQ    b+16(FP), DX
+	MOVQ    b+24(FP), DX
 	MOVQ    $+2147483647, BX
 	CMPQ    BX, AX
 	CMOVQGT AX, BX
@@ -6273,21 +7761,21 @@ begin122:
 	MOVQ    DX, 96(SP)
 	MOVQ    CX, 104(SP)
 	MOVQ    BX, 112(SP)
-	MOVQ    k+0(FP), AX
+	MOVQ    k+8(FP), AX
 	ANDQ    $+3, AX
-	MOVQ    a+8(FP), CX
-	MOVQ    b+16(FP), DX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
 	LDMXCSR 124(SP)
 	LEAQ    (SP), BX
 
-stage123:
+stage171:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done125
+	JZ    done173
 
-loop124:
+loop172:
 	PREFETCHT0   (SI)
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
@@ -6398,17 +7886,17 @@ loop124:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop124
+	JNZ          loop172
 
-done125:
+done173:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage123
+	JNE  stage171
 	CMPQ AX, $+2
-	JB   done127
+	JB   done175
 
-loop126:
+loop174:
 	VMOVUPS      128(DX), Z16
 	VMOVUPS      192(DX), Z17
 	VBROADCASTSS 160(CX), Z18
@@ -6465,13 +7953,13 @@ loop126:
 	ADDQ         $+256, DX
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop126
+	JAE          loop174
 
-done127:
+done175:
 	CMPQ AX, $+1
-	JB   done129
+	JB   done177
 
-loop128:
+loop176:
 	VMOVUPS      (DX), Z16
 	VMOVUPS      64(DX), Z17
 	VBROADCASTSS 32(CX), Z18
@@ -6502,17 +7990,17 @@ loop128:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop128
+	JAE          loop176
 
-done129:
+done177:
 	LDMXCSR 120(SP)
-	MOVQ    d+40(FP), AX
-	MOVQ    dStride+48(FP), CX
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish130
-	MOVQ    acc+24(FP), AX
+	JNZ     finish178
+	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, 1024(AX)
 	VMOVUPS Z1, 1088(AX)
 	VMOVUPS Z2, 1152(AX)
@@ -6529,14 +8017,14 @@ done129:
 	VMOVUPS Z13, 1856(AX)
 	VMOVUPS Z14, 1920(AX)
 	VMOVUPS Z15, 1984(AX)
-	JMP     next132
+	JMP     next180
 
-finish130:
-	MOVQ         c+56(FP), DX
-	MOVQ         cStride+64(FP), BX
+finish178:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
 	ADDQ         BX, BX
-	VBROADCASTSS alpha+72(FP), Z16
+	VBROADCASTSS alpha+80(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
 	VMULPS       Z16, Z0, Z0
@@ -6571,8 +8059,8 @@ finish130:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        DX, DX
-	JZ           alone131
-	VBROADCASTSS beta+76(FP), Z16
+	JZ           alone179
+	VBROADCASTSS beta+84(FP), Z16
 	IMUL3Q       $+8, BX, SI
 	ADDQ         DX, SI
 	VMULPS       (SI), Z16, Z17
@@ -6616,7 +8104,7 @@ finish130:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         BX, SI
 
-alone131:
+alone179:
 	VXORPS     Z17, Z17, Z17
 	VPTERNLOGD $0xff, Z17, Z17, Z17
 	VPSRLD     $0x11, Z17, Z16
@@ -6745,11 +8233,14 @@ alone131:
 	VMOVUPS    Z15, 64(DX)
 	ADDQ       CX, DX
 
-next132:
-	MOVB    resume+32(FP), AL
+next180:
+	MOVQ    rows+0(FP), AX
+	CMPQ    AX, $+16
+	JLE     done
+	MOVB    resume+40(FP), AL
 	TESTB   AL, AL
-	JZ      fresh133
-	MOVQ    acc+24(FP), AX
+	JZ      fresh181
+	MOVQ    acc+32(FP), AX
 	VMOVUPS 2112(AX), Z0
 	VMOVUPS 2240(AX), Z1
 	VMOVUPS 2368(AX), Z2
@@ -6766,9 +8257,9 @@ next132:
 	VMOVUPS 3776(AX), Z13
 	VMOVUPS 3904(AX), Z14
 	VMOVUPS 4032(AX), Z15
-	JMP     begin134
+	JMP     begin182
 
-fresh133:
+fresh181:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -6786,13 +8277,13 @@ fresh133:
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
 
-begin134:
-	MOVQ    k+0(FP), AX
+begin182:
+	MOVQ    k+8(FP), AX
 	SHRQ    $0x02, AX
 	XORQ    CX, CX
-	MOVQ    d+40(FP), DX
-	MOVQ    d+40(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    d+48(FP), DX
+	MOVQ    d+48(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+16, SI, DI
@@ -6808,8 +8299,8 @@ begin134:
 	MOVQ    DI, (SP)
 	MOVQ    SI, 8(SP)
 	MOVQ    R8, 16(SP)
-	MOVQ    c+56(FP), BX
-	MOVQ    cStride+64(FP), SI
+	MOVQ    c+64(FP), BX
+	MOVQ    cStride+72(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+16, SI, DI
@@ -6825,8 +8316,8 @@ begin134:
 	MOVQ    DI, 24(SP)
 	MOVQ    SI, 32(SP)
 	MOVQ    R8, 40(SP)
-	MOVQ    near+80(FP), BX
-	MOVQ    dStride+48(FP), SI
+	MOVQ    near+88(FP), BX
+	MOVQ    dStride+56(FP), SI
 	ADDQ    SI, SI
 	ADDQ    SI, SI
 	IMUL3Q  $+16, SI, DI
@@ -6842,10 +8333,10 @@ begin134:
 	MOVQ    DI, 48(SP)
 	MOVQ    SI, 56(SP)
 	MOVQ    R8, 64(SP)
-	MOVQ    acc+24(FP), DX
+	MOVQ    acc+32(FP), DX
 	ADDQ    $+4096, DX
 	MOVQ    $+128, BX
-	MOVB    resume+32(FP), SI
+	MOVB    resume+40(FP), SI
 	MOVBQZX SI, SI
 	MOVQ    $+16, DI
 	TESTQ   SI, SI
@@ -6856,7 +8347,7 @@ begin134:
 	MOVQ    DX, 72(SP)
 	MOVQ    BX, 80(SP)
 	MOVQ    DI, 88(SP)
-	MOVQ    b+16(FP), DX
+	MOVQ    b+24(FP), DX
 	MOVQ    $+2147483647, BX
 	CMPQ    BX, AX
 	CMOVQGT AX, BX
@@ -6864,21 +8355,21 @@ begin134:
 	MOVQ    DX, 96(SP)
 	MOVQ    CX, 104(SP)
 	MOVQ    BX, 112(SP)
-	MOVQ    k+0(FP), AX
+	MOVQ    k+8(FP), AX
 	ANDQ    $+3, AX
-	MOVQ    a+8(FP), CX
-	MOVQ    b+16(FP), DX
+	MOVQ    a+16(FP), CX
+	MOVQ    b+24(FP), DX
 	LDMXCSR 124(SP)
 	LEAQ    (SP), BX
 
-stage135:
+stage183:
 	MOVQ  (BX), SI
 	MOVQ  8(BX), DI
 	MOVQ  16(BX), R8
 	TESTQ R8, R8
-	JZ    done137
+	JZ    done185
 
-loop136:
+loop184:
 	PREFETCHT0   64(SI)
 	ADDQ         DI, SI
 	VMOVUPS      192(DX), Z16
@@ -7016,17 +8507,17 @@ loop136:
 	ADDQ         $+512, CX
 	ADDQ         $+512, DX
 	DECQ         R8
-	JNZ          loop136
+	JNZ          loop184
 
-done137:
+done185:
 	ADDQ $+24, BX
 	LEAQ 120(SP), SI
 	CMPQ BX, SI
-	JNE  stage135
+	JNE  stage183
 	CMPQ AX, $+2
-	JB   done139
+	JB   done187
 
-loop138:
+loop186:
 	VMOVUPS      192(DX), Z16
 	VBROADCASTSS 192(CX), Z17
 	VFMADD231PS  Z16, Z17, Z0
@@ -7097,13 +8588,13 @@ loop138:
 	ADDQ         $+256, DX
 	SUBQ         $+2, AX
 	CMPQ         AX, $+2
-	JAE          loop138
+	JAE          loop186
 
-done139:
+done187:
 	CMPQ AX, $+1
-	JB   done141
+	JB   done189
 
-loop140:
+loop188:
 	VMOVUPS      64(DX), Z16
 	VBROADCASTSS 64(CX), Z17
 	VFMADD231PS  Z16, Z17, Z0
@@ -7141,17 +8632,17 @@ loop140:
 	ADDQ         $+128, DX
 	SUBQ         $+1, AX
 	CMPQ         AX, $+1
-	JAE          loop140
+	JAE          loop188
 
-done141:
+done189:
 	LDMXCSR 120(SP)
-	MOVQ    d+40(FP), AX
-	MOVQ    dStride+48(FP), CX
+	MOVQ    d+48(FP), AX
+	MOVQ    dStride+56(FP), CX
 	ADDQ    CX, CX
 	ADDQ    CX, CX
 	TESTQ   AX, AX
-	JNZ     finish142
-	MOVQ    acc+24(FP), AX
+	JNZ     finish190
+	MOVQ    acc+32(FP), AX
 	VMOVUPS Z0, 2112(AX)
 	VMOVUPS Z1, 2240(AX)
 	VMOVUPS Z2, 2368(AX)
@@ -7168,14 +8659,14 @@ done141:
 	VMOVUPS Z13, 3776(AX)
 	VMOVUPS Z14, 3904(AX)
 	VMOVUPS Z15, 4032(AX)
-	JMP     next144
+	JMP     next192
 
-finish142:
-	MOVQ         c+56(FP), DX
-	MOVQ         cStride+64(FP), BX
+finish190:
+	MOVQ         c+64(FP), DX
+	MOVQ         cStride+72(FP), BX
 	ADDQ         BX, BX
 	ADDQ         BX, BX
-	VBROADCASTSS alpha+72(FP), Z16
+	VBROADCASTSS alpha+80(FP), Z16
 	VXORPS       Z17, Z17, Z17
 	VADDPS       Z17, Z0, Z0
 	VMULPS       Z16, Z0, Z0
@@ -7210,8 +8701,8 @@ finish142:
 	VADDPS       Z17, Z15, Z15
 	VMULPS       Z16, Z15, Z15
 	TESTQ        DX, DX
-	JZ           alone143
-	VBROADCASTSS beta+76(FP), Z16
+	JZ           alone191
+	VBROADCASTSS beta+84(FP), Z16
 	IMUL3Q       $+16, BX, SI
 	ADDQ         DX, SI
 	VMULPS       64(SI), Z16, Z17
@@ -7263,7 +8754,7 @@ finish142:
 	VADDPS       Z16, Z15, Z15
 	ADDQ         BX, SI
 
-alone143:
+alone191:
 	VXORPS     Z17, Z17, Z17
 	VPTERNLOGD $0xff, Z17, Z17, Z17
 	VPSRLD     $0x11, Z17, Z16
@@ -7400,7 +8891,8 @@ alone143:
 	VMOVUPS    Z15, 64(DX)
 	ADDQ       CX, DX
 
-next144:
+next192:
+done:
 	VZEROUPPER
 	RET
 
@@ -7422,9 +8914,9 @@ TEXT ·NormalizeBlockBF16AVX512(SB), NOSPLIT, $0-36
 	VPSLLD       $0x10, Z4, Z4
 	MOVQ         $+32, BX
 	CMPQ         BX, $+1
-	JB           done146
+	JB           done194
 
-loop145:
+loop193:
 	VMULPS  (CX), Z0, Z6
 	VMULPS  Z1, Z6, Z6
 	VDIVPS  Z2, Z6, Z6
@@ -7449,9 +8941,9 @@ loop145:
 	ADDQ    $+128, AX
 	SUBQ    $+1, BX
 	CMPQ    BX, $+1
-	JAE     loop145
+	JAE     loop193
 
-done146:
+done194:
 	VZEROUPPER
 	RET
 
@@ -7955,9 +9447,9 @@ TEXT ·WidenRowsAVX512(SB), NOSPLIT, $0-40
 	MOVQ sStride+32(FP), SI
 	ADDQ SI, SI
 	CMPQ AX, $+1
-	JB   done148
+	JB   done196
 
-loop147:
+loop195:
 	PREFETCHT0 (BX)(SI*8)
 	VPMOVZXWD  (BX), Z0
 	VPSLLD     $0x10, Z0, Z0
@@ -7969,9 +9461,9 @@ loop147:
 	ADDQ       DX, CX
 	SUBQ       $+1, AX
 	CMPQ       AX, $+1
-	JAE        loop147
+	JAE        loop195
 
-done148:
+done196:
 	VZEROUPPER
 	RET
 
@@ -7987,9 +9479,9 @@ TEXT ·NarrowRowsAVX512(SB), NOSPLIT, $0-40
 	ADDQ SI, SI
 	ADDQ SI, SI
 	CMPQ AX, $+1
-	JB   done150
+	JB   done198
 
-loop149:
+loop197:
 	PREFETCHT0 (BX)(SI*8)
 	PREFETCHT0 64(BX)(SI*8)
 	VXORPS     Z1, Z1, Z1
@@ -8019,8 +9511,8 @@ loop149:
 	ADDQ       DX, CX
 	SUBQ       $+1, AX
 	CMPQ       AX, $+1
-	JAE        loop149
+	JAE        loop197
 
-done150:
+done198:
 	VZEROUPPER
 	RET

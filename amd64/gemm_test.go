@@ -67,7 +67,7 @@ func setNumber(pair *float32, i int, x float32) {
 
 type (
 	blockFunc  = func(rows, k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near, next *float32, nextStride int)
-	cornerFunc = func(k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32)
+	cornerFunc = func(rows, k int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32)
 )
 
 // blocks are the kernels of products: the rows of their tiles, and what becomes of results.
@@ -110,28 +110,40 @@ func chain(acc float32, k, width, i, j int, a, b []float32, paired, dotted bool)
 	return acc
 }
 
+// fewRows are those of a block that is one small tile.
+const fewRows = 4
+
+// eachPart tries the least and the most rows with which kernels write up to each of the
+// ends of their parts.
+func eachPart(ends []int, try func(rows, written int)) {
+	least := 1
+	for _, end := range ends {
+		try(least, end)
+		try(end, end)
+		least = end + 1
+	}
+}
+
 func TestGemmBlocks(t *testing.T) {
 	for _, f := range blocks {
 		t.Run(f.name, func(t *testing.T) {
 			cputest.Need(t, f.needs)
 			width := f.tiles[0] + f.tiles[1] + f.tiles[2]
 			for _, k := range []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 49, 98, 147, 203} {
-				written := 0
-				for _, tile := range f.tiles {
-					for _, rows := range []int{written + 1, written + tile} {
-						done := func(i, _ int) bool { return i < written+tile }
-						testProduct(t, k, width, f.paired, f.dotted, f.joined, f.round, done,
-							func(a, b, acc *float32, k int, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32) {
-								f.block(rows, k, a, b, acc, resume, d, dStride, c, cStride, alpha, beta, near, near, 1)
-							})
-					}
-					written += tile
-				}
-				done := func(i, j int) bool { return i < width/2 || j >= width/2 }
-				testProduct(t, k, width, f.paired, f.dotted, f.joined, f.round, done,
-					func(a, b, acc *float32, k int, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32) {
-						f.corner(k, a, b, acc, resume, d, dStride, c, cStride, alpha, beta, near)
-					})
+				eachPart([]int{fewRows, f.tiles[0], f.tiles[0] + f.tiles[1], width}, func(rows, written int) {
+					done := func(i, _ int) bool { return i < written }
+					testProduct(t, k, width, f.paired, f.dotted, f.joined, f.round, done,
+						func(a, b, acc *float32, k int, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32) {
+							f.block(rows, k, a, b, acc, resume, d, dStride, c, cStride, alpha, beta, near, near, 1)
+						})
+				})
+				eachPart(slices.Compact([]int{fewRows, width / 4, width / 2, width}), func(rows, written int) {
+					done := func(i, j int) bool { return i < written && (i < width/2 || j >= width/2) }
+					testProduct(t, k, width, f.paired, f.dotted, f.joined, f.round, done,
+						func(a, b, acc *float32, k int, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32) {
+							f.corner(rows, k, a, b, acc, resume, d, dStride, c, cStride, alpha, beta, near)
+						})
+				})
 			}
 		})
 	}
@@ -156,7 +168,7 @@ func TestGemmInPlace(t *testing.T) {
 			w := f.width
 			for k := 1; k < 70; k++ {
 				for _, padding := range []int{0, 3} {
-					for _, rows := range []int{1, w/2 + 1, w} {
+					for _, rows := range []int{1, fewRows, fewRows + 1, w/2 + 1, w} {
 						for _, resume := range []bool{false, true} {
 							stride, aStride := w+padding, k+padding
 							_, a := guarded(t, aStride*(w-1)+k)

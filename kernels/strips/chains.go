@@ -67,7 +67,7 @@ func (e *Kernels) extend(t *chains, r *result) {
 		next, from := t.next.at(done/layersARow), t.from.at(done)
 		switch {
 		case t.diagonal:
-			e.Corner(layers, a, b, acc, resume, to.d, to.dStride, to.c, to.cStride, to.alpha, to.beta, to.near)
+			e.Corner(t.rows, layers, a, b, acc, resume, to.d, to.dStride, to.c, to.cStride, to.alpha, to.beta, to.near)
 		case t.aStride != 0 && from != nil:
 			e.RowsPacking(t.rows, layers, a, t.aStride, b, acc, resume, to.d, to.dStride, to.c, to.cStride, to.alpha, to.beta, to.near, next, t.next.stride, from, t.from.stride)
 		case t.aStride != 0:

@@ -29,7 +29,7 @@ type Kernels struct {
 	// Block and Corner multiply. Those for Gemm and Syrk store float32, those for
 	// NewtonSchulz what strips hold.
 	Block  func(rows, layers int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near, next *float32, nextStride int)
-	Corner func(layers int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32)
+	Corner func(rows, layers int, a, b, acc *float32, resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near *float32)
 
 	// Packing is Block that makes the strip of B from rows of float32, Rows is Block that
 	// finds A in rows of float32, and RowsPacking both. They may be missing.

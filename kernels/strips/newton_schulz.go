@@ -88,6 +88,9 @@ func (m *matrix) orthogonalize(dst, src reference.Matrix) bool {
 	m.first, m.second, m.divisor = m.plan.Scaling(norm)
 	panels := m.strips(m.rows)
 	m.share(panels, (*loading)(m))
+	for _, x := range [][]float32{m.y, m.squares[0], m.squares[1], m.squares[2], m.squares[3]} {
+		m.clearPadding(x)
+	}
 	if m.plan.UsesGram(src.Rows, src.Cols) {
 		m.iterateGram()
 	} else {
@@ -130,6 +133,14 @@ func (m *matrix) sumOfSquares(x []float32) (total float64) {
 func (e *Kernels) at(strip, row, rows int) int { return (strip*rows + row) / e.unit() * e.Width }
 
 func (e *Kernels) blockSize() int { return e.Width * e.Width / e.unit() }
+
+// clearPadding makes zeros of the rows of strips that products may leave as they are.
+func (m *matrix) clearPadding(x []float32) {
+	strip, rows := m.at(1, 0, m.height), m.layers(m.rows)*m.Width
+	for ; len(x) > 0; x = x[strip:] {
+		clear(x[rows:strip])
+	}
+}
 
 // loading makes a panel of X and its transpose.
 type loading matrix

@@ -43,24 +43,26 @@ func (m *matrix) iterateGram() {
 
 // outer sets A to X·Xᵀ.
 func (m *matrix) outer(a []float32) {
-	m.run(step{d: a, a: m.xt, b: m.xt, depth: m.cols, pitch: m.length, alpha: 1, symmetric: true}, m.rows)
+	m.run(step{
+		block: side{a: m.xt, d: a}, mirrored: side{a: m.xt, d: a}, cols: m.rows, depth: m.cols, pitch: m.length,
+		alpha: 1, symmetric: true,
+	})
 }
 
 // square sets D to alpha*A·B + beta*C, all of them symmetric.
 func (m *matrix) square(d []float32, alpha float32, a, b []float32, beta float32, c []float32) {
 	m.run(step{
-		d: d, a: a, b: b, c: c, depth: m.rows, pitch: m.height, alpha: alpha, beta: beta,
-		symmetric: true,
-	}, m.rows)
+		block: side{a: a, c: c, d: d}, mirrored: side{a: b, c: c, d: d}, cols: m.rows, depth: m.rows, pitch: m.height,
+		alpha: alpha, beta: beta, symmetric: true,
+	})
 }
 
 // full sets X to B·X + a*X, and its transpose if that is needed.
 func (m *matrix) full(b []float32, a float32, transpose bool) {
-	s := step{d: m.y, a: b, b: m.x, c: m.x, depth: m.rows, pitch: m.height, alpha: 1, beta: a}
-	if transpose {
-		s.transposed = m.xt
-	}
-	m.run(s, m.cols)
+	m.run(step{
+		block: side{a: b, c: m.x, d: m.y}, mirrored: side{a: m.x, c: m.xt, d: m.xt}, cols: m.cols, depth: m.rows, pitch: m.height,
+		alpha: 1, beta: a, transpose: transpose,
+	})
 	m.x, m.y = m.y, m.x
 }
 
@@ -96,18 +98,23 @@ func (m *matrix) addIdentityPaired(q, z []bf16.BF16, a float32) {
 	}
 }
 
-// step is a product D = alpha*A·B + beta*C of matrices in strips; c is not read when beta
-// is 0. A is the transpose of a.
+// step is a product D = alpha*A·B + beta*C of matrices in strips; C is not read when beta
+// is 0.
 type step struct {
-	d, a, b, c   []float32
-	transposed   []float32 // of D, or nil
-	depth, pitch int       // of a and b, without and with padding
-	layers       section   // of the depth, whose chains go on in d
-	alpha, beta  float32
-	symmetric    bool // blocks on and above the diagonal are computed and mirrored
+	block, mirrored side
+	cols            int
+	depth, pitch    int     // of the operands, without and with padding
+	layers          section // of the depth, whose chains go on in d
+	alpha, beta     float32
+	transpose       bool // of D is needed too
+	symmetric       bool // blocks on and above the diagonal are computed and mirrored
 }
 
-func (m *matrix) run(s step, cols int) {
+// side is a product, or its mirror image: the transpose of its left operand, which is the
+// right one of the other, C and D.
+type side struct{ a, c, d []float32 }
+
+func (m *matrix) run(s step) {
 	panels, layers := m.strips(m.rows), m.layers(s.depth)
 	most := mostSection
 	if m.Paired { // whose results are too narrow for chains
@@ -115,7 +122,7 @@ func (m *matrix) run(s step, cols int) {
 	}
 	for s.layers = (section{}); s.layers.next(layers, most); {
 		m.step = s
-		m.tiling = tile(0, panels, m.group(s.layers.n), m.strips(cols), m.sharing())
+		m.tiling = tile(0, panels, m.group(s.layers.n), m.strips(s.cols), m.sharing())
 		m.share(m.tiling.pieces(), (*stepping)(m))
 	}
 }
@@ -139,16 +146,32 @@ func (m *matrix) next(strip, block int) rows {
 	if row < 0 || strip < 0 {
 		return rows{}
 	}
-	return rows{m.step.b[m.at(strip, 0, m.step.pitch)+(m.step.layers.first+row)*m.Width:], m.Width}
+	return rows{m.step.mirrored.a[m.at(strip, 0, m.step.pitch)+(m.step.layers.first+row)*m.Width:], m.Width}
 }
 
+// block does a block, or the one opposite in the mirror image if it has fewer rows.
 func (m *stepping) block(worker, panel, strip int, next rows) {
 	p, width := &m.step, m.Width
-	at := m.at(strip, panel*width, m.height)
-	d := p.d[at : at+m.blockSize()]
+	length := m.height
+	if !p.symmetric {
+		length = m.length
+	}
 	first := p.layers.first * width
+	a, b := p.block.a[m.at(panel, 0, p.pitch)+first:], p.mirrored.a[m.at(strip, 0, p.pitch)+first:]
+	to, at := p.block, m.at(strip, panel*width, m.height)
+	opposite, mirrored := p.mirrored, m.at(panel, strip*width, length)
+	rows, cols := min(width, m.rows-panel*width), min(width, p.cols-strip*width)
+	turn := cols < rows
+	if !p.symmetric && p.layers.n < m.layers(p.depth) {
+		turn = false // as C would be where unfinished chains are
+	}
+	if turn {
+		a, b, rows = b, a, cols
+		to, at, opposite, mirrored = opposite, mirrored, to, at
+	}
+	d := to.d[at : at+m.blockSize()]
 	c := chains{
-		rows: width, layers: p.layers.n, a: p.a[m.at(panel, 0, p.pitch)+first:], b: p.b[m.at(strip, 0, p.pitch)+first:],
+		rows: rows, layers: p.layers.n, a: a, b: b,
 		acc: d, resume: first > 0, diagonal: p.symmetric && panel == strip, next: next,
 	}
 	if m.Paired {
@@ -160,13 +183,11 @@ func (m *stepping) block(worker, panel, strip int, next rows) {
 	}
 	r := result{d: &d[0], dStride: width, cStride: width, alpha: p.alpha, beta: p.beta}
 	if p.beta != 0 {
-		r.c = &p.c[at]
+		r.c = &to.c[at]
 	}
-	switch {
-	case p.symmetric:
-		r.near = &p.d[m.at(panel, strip*width, m.height)]
-	case p.transposed != nil:
-		r.near = &p.transposed[m.at(panel, strip*width, m.length)]
+	mirror := p.symmetric || p.transpose || turn
+	if mirror {
+		r.near = &opposite.d[mirrored]
 	}
 	m.extend(&c, &r)
 	switch {
@@ -176,10 +197,8 @@ func (m *stepping) block(worker, panel, strip int, next rows) {
 		room := (*matrix)(m).room(worker, 0)
 		m.TransposeStrip(&room[0], width, &d[0], width)
 		m.copyLower(d, room)
-	case p.symmetric:
-		m.TransposeStrip(&p.d[m.at(panel, strip*width, m.height)], width, &d[0], width)
-	case p.transposed != nil:
-		m.TransposeStrip(&p.transposed[m.at(panel, strip*width, m.length)], width, &d[0], width)
+	case mirror:
+		m.TransposeStrip(&opposite.d[mirrored], width, &d[0], width)
 	}
 }
 

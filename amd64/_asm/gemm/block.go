@@ -25,6 +25,8 @@ type chain struct {
 	// packing chains find b in a matrix, and make the strip. In-place ones find a in the
 	// rows of a matrix.
 	packing, inPlace bool
+	// corner chains are those of a block on the diagonal of a symmetric product.
+	corner bool
 }
 
 var (
@@ -40,39 +42,48 @@ var (
 // one on the diagonal of a symmetric product.
 func (g *generator) products(chains ...chain) {
 	for _, c := range chains {
-		g.product(c, "GemmBlock"+c.name+g.name, true, g.block)
+		g.product(c, "GemmBlock"+c.name+g.name, g.block)
 		if c == plain {
-			g.product(chain{packing: true}, "GemmPacking"+g.name, true, g.block)
-			g.product(chain{inPlace: true}, "GemmRows"+g.name, true, g.block)
-			g.product(chain{inPlace: true, packing: true}, "GemmRowsPacking"+g.name, true, g.block)
+			g.product(chain{packing: true}, "GemmPacking"+g.name, g.block)
+			g.product(chain{inPlace: true}, "GemmRows"+g.name, g.block)
+			g.product(chain{inPlace: true, packing: true}, "GemmRowsPacking"+g.name, g.block)
 		}
-		g.product(c, "GemmCorner"+c.name+g.name, false, g.corner)
+		c.corner = true
+		g.product(c, "GemmCorner"+c.name+g.name, g.corner)
 	}
 }
 
-func (g *generator) product(c chain, name string, limited bool, tiles []tile) {
+func (g *generator) product(c chain, name string, tiles []tile) {
 	operands := "a, b, acc *float32"
 	if c.inPlace {
 		operands = "a *float32, aStride int, b, acc *float32"
 	}
-	parameters := "k int, " + operands + ", resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near"
-	if limited {
-		parameters = "rows, " + parameters + ", next *float32, nextStride int"
-	} else {
+	parameters := "rows, k int, " + operands + ", resume bool, d *float32, dStride int, c *float32, cStride int, alpha, beta float32, near"
+	if c.corner {
 		parameters += " *float32"
+	} else {
+		parameters += ", next *float32, nextStride int"
 	}
 	if c.packing {
 		parameters += ", from *float32, fromStride int"
 	}
-	g.function(name, "("+parameters+")", g.documentation(c, name, limited))
+	g.function(name, "("+parameters+")", g.documentation(c, name, tiles))
 	g.table = g.AllocLocal(stageBytes * stageCount)
 	if c.paired {
 		g.prepareFlush()
 	}
 	done := "done"
+	if tiles[0].rows > few.rows {
+		many := "many"
+		g.CMPQ(g.arg("rows"), operand.I32(few.rows))
+		g.JGT(operand.LabelRef(many))
+		g.tile(c, few, !c.corner)
+		g.JMP(operand.LabelRef(done))
+		g.Label(many)
+	}
 	for i, t := range tiles {
-		g.tile(c, t, limited && i == 0)
-		if limited && i < len(tiles)-1 {
+		g.tile(c, t, i == 0 && !c.corner)
+		if i < len(tiles)-1 {
 			g.CMPQ(g.arg("rows"), operand.I32(t.row+t.rows))
 			g.JLE(operand.LabelRef(done))
 		}
@@ -81,18 +92,16 @@ func (g *generator) product(c chain, name string, limited bool, tiles []tile) {
 	g.end()
 }
 
-func (g *generator) documentation(c chain, name string, limited bool) string {
+func (g *generator) documentation(c chain, name string, tiles []tile) string {
 	text := fmt.Sprintf("%s multiplies k rows of two strips of %d columns,\na transposed by b, into a block of %[2]d columns.", name, g.width)
-	rows, skip, order := "rows", "", ""
-	if limited {
-		parts := []int{}
-		for _, t := range g.block {
-			parts = append(parts, t.rows)
-		}
-		text += fmt.Sprintf(" Rows are worked on in parts of %v: those of a part begun are all\nwritten.", parts)
-	} else {
-		text += " The block is one on the diagonal of a symmetric product, of which the\nlower left quarter is not computed."
-		rows = fmt.Sprint(g.width)
+	parts := []int{}
+	for _, t := range tiles {
+		parts = append(parts, t.rows)
+	}
+	text += fmt.Sprintf(" Rows are worked on in parts of %v, or one of %d\nif there are no more: those of a part begun are all written.", parts, few.rows)
+	skip, order := "", ""
+	if c.corner {
+		text += " The block is one on the\ndiagonal of a symmetric product, of which the lower left quarter is not computed."
 		skip = fmt.Sprintf("\n\t\t\tif i >= %d && j < %[1]d {\n\t\t\t\tcontinue\n\t\t\t}", g.width/2)
 	}
 	text += `
@@ -100,7 +109,7 @@ func (g *generator) documentation(c chain, name string, limited bool) string {
 Its chains begin at zero, or resume those in acc; without d they are left in acc for another
 call to resume. c may be nil, or d itself. What is at near, in rows as far apart as those of
 d, is brought into the cache. A call of k = 1024 takes about ` + g.time(c) + ` µs.`
-	if limited {
+	if !c.corner {
 		text += `
 Up to k/4 rows at next, if it is not nil, are brought into it too.`
 	}
@@ -139,7 +148,7 @@ with subnormal operands and sums flushed to zero.`
 		}
 	}
 	return text + order + fmt.Sprintf(copying+`
-	for i := range `+rows+` {
+	for i := range rows {
 		for j := range %[1]d {`+skip+`
 			x := float32(0)
 			if resume {

@@ -39,6 +39,10 @@ func whole(of ...int) (tiles []tile) {
 	return tiles
 }
 
+// few is the tile of a block that has no more rows: as many chains as keep two multipliers
+// busy.
+var few = tile{0, 4, 0, 2}
+
 // A block on a diagonal lacks its lower left quarter.
 var (
 	avx2 = tier{
