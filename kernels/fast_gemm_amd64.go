@@ -45,7 +45,7 @@ var stripsAVX2 = &strips.Kernels{
 	TransposeStrip: amd64.TransposeBlockAVX2,
 	Mirror:         amd64.MirrorBlockAVX2,
 
-	Absmax: amd64.AbsmaxAVX2, SumSquares: amd64.SumSquaresAVX2,
+	Widen: amd64.WidenAVX2, Round: amd64.RoundAVX2, Absmax: amd64.AbsmaxAVX2, SumSquares: amd64.SumSquaresAVX2,
 }
 
 // stripsBF16AVX2 keeps bf16 numbers as float32.
@@ -59,7 +59,7 @@ var stripsBF16AVX2 = &strips.Kernels{
 	TransposeStrip: amd64.TransposeBlockAVX2,
 	Mirror:         amd64.MirrorBlockAVX2,
 
-	Absmax: amd64.AbsmaxAVX2, SumSquares: amd64.SumSquaresAVX2,
+	Widen: amd64.WidenAVX2, Round: amd64.RoundAVX2, Absmax: amd64.AbsmaxAVX2, SumSquares: amd64.SumSquaresAVX2,
 }
 
 // pairsAVX2 multiplies bf16 matrices, which are widened on the way into strips.
@@ -90,7 +90,7 @@ var stripsAVX512 = &strips.Kernels{
 	TransposeStrip: amd64.TransposeBlockAVX512,
 	Mirror:         amd64.MirrorBlockAVX512,
 
-	Absmax: amd64.AbsmaxAVX512, SumSquares: amd64.SumSquaresAVX512,
+	Widen: widenNear, Round: roundNear, Absmax: amd64.AbsmaxAVX512, SumSquares: amd64.SumSquaresAVX512,
 }
 
 var stripsBF16AVX512 = &strips.Kernels{
@@ -103,7 +103,7 @@ var stripsBF16AVX512 = &strips.Kernels{
 	TransposeStrip: amd64.TransposeBlockAVX512,
 	Mirror:         amd64.MirrorBlockAVX512,
 
-	Absmax: amd64.AbsmaxAVX512, SumSquares: amd64.SumSquaresAVX512,
+	Widen: widenNear, Round: roundNear, Absmax: amd64.AbsmaxAVX512, SumSquares: amd64.SumSquaresAVX512,
 }
 
 var pairsAVX512 = &strips.Kernels{
@@ -130,7 +130,7 @@ var stripsAVX512BF16 = &strips.Kernels{
 	TransposeStrip: amd64.TransposePairsAVX512BF16,
 	UnpackRows:     amd64.UnpairRowsAVX512BF16,
 
-	Absmax: amd64.AbsmaxAVX512, SumSquares: amd64.SumSquaresAVX512,
+	Widen: widenNear, Round: roundNear, Absmax: amd64.AbsmaxAVX512, SumSquares: amd64.SumSquaresAVX512,
 }
 
 var pairsAVX512BF16 = &strips.Kernels{
@@ -146,3 +146,7 @@ var pairsAVX512BF16 = &strips.Kernels{
 	WidenRows:      amd64.WidenRowsAVX512,
 	NarrowRows:     amd64.NarrowRowsAVX512,
 }
+
+func widenNear(dst []float32, src []uint16) { amd64.WidenAVX512(dst, src, false) }
+
+func roundNear(dst []uint16, src []float32) { amd64.RoundAVX512(dst, src, false) }

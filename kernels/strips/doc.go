@@ -59,6 +59,9 @@ type Kernels struct {
 	Mirror         func(d *float32, dStride int) // of float32
 	UnpackRows     func(layers int, dst *float32, dStride int, src *float32, sStride int)
 
+	// Widen, Round, Absmax and SumSquares take any number of elements.
+	Widen      func(dst []float32, src []uint16)
+	Round      func(dst []uint16, src []float32)
 	Absmax     func(x []float32) float32
 	SumSquares func(sums []float64, x []float32)
 }

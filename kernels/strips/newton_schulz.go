@@ -3,6 +3,7 @@ package strips
 import (
 	"math"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/lowbit-go/lowbit/bf16"
 	"github.com/lowbit-go/lowbit/internal/workers"
@@ -101,19 +102,44 @@ func (m *matrix) orthogonalize(dst, src reference.Matrix) bool {
 	return !m.broken.Load()
 }
 
+// callElements is how many elements a call of a kernel takes, which bounds its time.
+const callElements = 1 << 15
+
 // contiguous is the matrix itself or, where its elements do not lie as the norm and the
 // quotient want them, a copy in y.
 func (m *matrix) contiguous(src reference.Matrix) reference.Matrix {
 	if src.Data.F32 != nil && src.Stride == src.Cols && !m.plan.ParityNorm {
 		return src
 	}
-	c := reference.Matrix{Data: reference.Floats{F32: m.y}, Rows: src.Rows, Cols: src.Cols, Stride: src.Cols}
-	for i := range src.Rows {
-		for j := range src.Cols {
-			m.y[i*c.Stride+j] = m.plan.Input(src.Data.At(i*src.Stride + j))
+	rows, cols := src.Rows, src.Cols
+	if src.Stride == cols {
+		rows, cols = 1, rows*cols
+	}
+	for i := range rows {
+		for j := 0; j < cols; j += callElements {
+			at, n := i*src.Stride+j, min(callElements, cols-j)
+			m.input(m.y[i*cols+j:][:n], src.Data.Slice(at, at+n))
 		}
 	}
-	return c
+	return reference.Matrix{Data: reference.Floats{F32: m.y}, Rows: src.Rows, Cols: src.Cols, Stride: src.Cols}
+}
+
+// input makes the plan's Input of elements.
+func (m *matrix) input(dst []float32, src reference.Floats) {
+	switch {
+	case src.F32 == nil:
+		m.Widen(dst, words(src.BF16))
+	case m.plan.ParityNorm:
+		rounded := words(halves(m.x)[:len(dst)])
+		m.Round(rounded, src.F32)
+		m.Widen(dst, rounded)
+	default:
+		copy(dst, src.F32)
+	}
+}
+
+func words(x []bf16.BF16) []uint16 {
+	return unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(x))), len(x))
 }
 
 func (m *matrix) sumOfSquares(x []float32) (total float64) {
@@ -189,27 +215,22 @@ func (m *storing) Do(worker, piece int) {
 func (m *storing) store(block []float32, row, col int) (finite bool) {
 	rows, cols := min(m.Width, m.dst.Rows-row), min(m.Width, m.dst.Cols-col)
 	at, stride := row*m.dst.Stride+col, m.dst.Stride
-	if m.dst.Data.BF16 != nil {
-		finite = true
+	largest := m.Absmax(block[:rows*m.Width])
+	switch {
+	case m.dst.Data.BF16 != nil:
+		to := words(m.dst.Data.BF16[at:])
 		for i := range rows {
-			to := m.dst.Data.BF16[at+i*stride:][:cols]
-			for j, x := range block[i*m.Width:][:cols] {
-				to[j] = bf16.FromFloat32(x)
-				x = to[j].Float32()
-				finite = finite && x-x == 0
-			}
+			m.Round(to[i*stride:][:cols], block[i*m.Width:][:cols])
 		}
-		return finite
-	}
-	to := m.dst.Data.F32[at:]
-	if cols == m.Width {
-		m.CopyRows(rows, &to[0], stride, &block[0], m.Width)
-	} else {
+		largest = bf16.FromFloat32(largest).Float32()
+	case cols == m.Width:
+		m.CopyRows(rows, &m.dst.Data.F32[at], stride, &block[0], m.Width)
+	default:
+		to := m.dst.Data.F32[at:]
 		for i := range rows {
 			copy(to[i*stride:][:cols], block[i*m.Width:])
 		}
 	}
-	largest := m.Absmax(block[:rows*m.Width])
 	return largest-largest == 0
 }
 
