@@ -6388,6 +6388,46 @@ done:
 	VZEROUPPER
 	RET
 
+// func GemmLineAVX2(x []float32, sum float32) float32
+// Requires: AVX, FMA3
+TEXT ·GemmLineAVX2(SB), NOSPLIT, $0-36
+	MOVQ         x_base+0(FP), AX
+	MOVQ         x_len+8(FP), CX
+	VBROADCASTSS sum+24(FP), Y0
+	CMPQ         CX, $+4
+	JB           done192
+
+loop191:
+	VBROADCASTSS (AX), Y1
+	VFMADD231PS  Y1, Y1, Y0
+	VBROADCASTSS 4(AX), Y1
+	VFMADD231PS  Y1, Y1, Y0
+	VBROADCASTSS 8(AX), Y1
+	VFMADD231PS  Y1, Y1, Y0
+	VBROADCASTSS 12(AX), Y1
+	VFMADD231PS  Y1, Y1, Y0
+	ADDQ         $+16, AX
+	SUBQ         $+4, CX
+	CMPQ         CX, $+4
+	JAE          loop191
+
+done192:
+	CMPQ CX, $+1
+	JB   done194
+
+loop193:
+	VBROADCASTSS (AX), Y1
+	VFMADD231PS  Y1, Y1, Y0
+	ADDQ         $+4, AX
+	SUBQ         $+1, CX
+	CMPQ         CX, $+1
+	JAE          loop193
+
+done194:
+	VMOVSS X0, ret+32(FP)
+	VZEROUPPER
+	RET
+
 // func NormalizeBlockAVX2(dst *float32, src *float32, sStride int, first float32, second float32, divisor float32)
 // Requires: AVX
 TEXT ·NormalizeBlockAVX2(SB), NOSPLIT, $0-36
@@ -6401,9 +6441,9 @@ TEXT ·NormalizeBlockAVX2(SB), NOSPLIT, $0-36
 	VBROADCASTSS divisor+32(FP), Y2
 	MOVQ         $+16, BX
 	CMPQ         BX, $+1
-	JB           done192
+	JB           done196
 
-loop191:
+loop195:
 	VMULPS  (CX), Y0, Y3
 	VMULPS  Y1, Y3, Y3
 	VDIVPS  Y2, Y3, Y3
@@ -6416,9 +6456,9 @@ loop191:
 	ADDQ    $+64, AX
 	SUBQ    $+1, BX
 	CMPQ    BX, $+1
-	JAE     loop191
+	JAE     loop195
 
-done192:
+done196:
 	VZEROUPPER
 	RET
 
@@ -6876,9 +6916,9 @@ TEXT ·CopyRowsAVX2(SB), NOSPLIT, $0-40
 	ADDQ SI, SI
 	ADDQ SI, SI
 	CMPQ AX, $+1
-	JB   done194
+	JB   done198
 
-loop193:
+loop197:
 	PREFETCHT0 (BX)(SI*8)
 	VMOVUPS    (BX), Y0
 	VMOVUPS    Y0, (CX)
@@ -6888,9 +6928,9 @@ loop193:
 	ADDQ       DX, CX
 	SUBQ       $+1, AX
 	CMPQ       AX, $+1
-	JAE        loop193
+	JAE        loop197
 
-done194:
+done198:
 	VZEROUPPER
 	RET
 
@@ -6914,9 +6954,9 @@ TEXT ·PeakFMAAVX2(SB), NOSPLIT, $0-8
 	VXORPS Y13, Y13, Y13
 	VXORPS Y14, Y14, Y14
 	CMPQ   AX, $+1
-	JB     done196
+	JB     done200
 
-loop195:
+loop199:
 	VFMADD231PS Y0, Y0, Y1
 	VFMADD231PS Y0, Y0, Y2
 	VFMADD231PS Y0, Y0, Y3
@@ -6933,8 +6973,8 @@ loop195:
 	VFMADD231PS Y0, Y0, Y14
 	SUBQ        $+1, AX
 	CMPQ        AX, $+1
-	JAE         loop195
+	JAE         loop199
 
-done196:
+done200:
 	VZEROUPPER
 	RET

@@ -9289,6 +9289,46 @@ done:
 	VZEROUPPER
 	RET
 
+// func GemmLineAVX512(x []float32, sum float32) float32
+// Requires: AVX, AVX512F
+TEXT ·GemmLineAVX512(SB), NOSPLIT, $0-36
+	MOVQ         x_base+0(FP), AX
+	MOVQ         x_len+8(FP), CX
+	VBROADCASTSS sum+24(FP), Z0
+	CMPQ         CX, $+4
+	JB           done202
+
+loop201:
+	VBROADCASTSS (AX), Z1
+	VFMADD231PS  Z1, Z1, Z0
+	VBROADCASTSS 4(AX), Z1
+	VFMADD231PS  Z1, Z1, Z0
+	VBROADCASTSS 8(AX), Z1
+	VFMADD231PS  Z1, Z1, Z0
+	VBROADCASTSS 12(AX), Z1
+	VFMADD231PS  Z1, Z1, Z0
+	ADDQ         $+16, AX
+	SUBQ         $+4, CX
+	CMPQ         CX, $+4
+	JAE          loop201
+
+done202:
+	CMPQ CX, $+1
+	JB   done204
+
+loop203:
+	VBROADCASTSS (AX), Z1
+	VFMADD231PS  Z1, Z1, Z0
+	ADDQ         $+4, AX
+	SUBQ         $+1, CX
+	CMPQ         CX, $+1
+	JAE          loop203
+
+done204:
+	VMOVSS X0, ret+32(FP)
+	VZEROUPPER
+	RET
+
 // func NormalizeBlockAVX512(dst *float32, src *float32, sStride int, first float32, second float32, divisor float32)
 // Requires: AVX, AVX512F
 TEXT ·NormalizeBlockAVX512(SB), NOSPLIT, $0-36
@@ -9302,9 +9342,9 @@ TEXT ·NormalizeBlockAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS divisor+32(FP), Z2
 	MOVQ         $+32, BX
 	CMPQ         BX, $+1
-	JB           done202
+	JB           done206
 
-loop201:
+loop205:
 	VMULPS  (CX), Z0, Z3
 	VMULPS  Z1, Z3, Z3
 	VDIVPS  Z2, Z3, Z3
@@ -9317,9 +9357,9 @@ loop201:
 	ADDQ    $+128, AX
 	SUBQ    $+1, BX
 	CMPQ    BX, $+1
-	JAE     loop201
+	JAE     loop205
 
-done202:
+done206:
 	VZEROUPPER
 	RET
 
@@ -10482,9 +10522,9 @@ TEXT ·CopyRowsAVX512(SB), NOSPLIT, $0-40
 	ADDQ SI, SI
 	ADDQ SI, SI
 	CMPQ AX, $+1
-	JB   done204
+	JB   done208
 
-loop203:
+loop207:
 	PREFETCHT0 (BX)(SI*8)
 	PREFETCHT0 64(BX)(SI*8)
 	VMOVUPS    (BX), Z0
@@ -10495,9 +10535,9 @@ loop203:
 	ADDQ       DX, CX
 	SUBQ       $+1, AX
 	CMPQ       AX, $+1
-	JAE        loop203
+	JAE        loop207
 
-done204:
+done208:
 	VZEROUPPER
 	RET
 
@@ -10521,9 +10561,9 @@ TEXT ·PeakFMAAVX512(SB), NOSPLIT, $0-8
 	VXORPS Z13, Z13, Z13
 	VXORPS Z14, Z14, Z14
 	CMPQ   AX, $+1
-	JB     done206
+	JB     done210
 
-loop205:
+loop209:
 	VFMADD231PS Z0, Z0, Z1
 	VFMADD231PS Z0, Z0, Z2
 	VFMADD231PS Z0, Z0, Z3
@@ -10540,8 +10580,8 @@ loop205:
 	VFMADD231PS Z0, Z0, Z14
 	SUBQ        $+1, AX
 	CMPQ        AX, $+1
-	JAE         loop205
+	JAE         loop209
 
-done206:
+done210:
 	VZEROUPPER
 	RET

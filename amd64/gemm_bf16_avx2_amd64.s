@@ -5730,6 +5730,66 @@ done:
 	VZEROUPPER
 	RET
 
+// func GemmLinePairsAVX2(x []float32, sum float32) float32
+// Requires: AVX, FMA3, SSE
+TEXT ·GemmLinePairsAVX2(SB), NOSPLIT, $8-36
+	MOVQ         x_base+0(FP), AX
+	MOVQ         x_len+8(FP), CX
+	VBROADCASTSS sum+24(FP), Y0
+	STMXCSR      (SP)
+	MOVL         (SP), DX
+	ORL          $0x00008040, DX
+	MOVL         DX, 4(SP)
+	LDMXCSR      4(SP)
+	CMPQ         CX, $+4
+	JB           done170
+
+loop169:
+	VBROADCASTSS 4(AX), Y1
+	VFMADD231PS  Y1, Y1, Y0
+	VBROADCASTSS (AX), Y1
+	VFMADD231PS  Y1, Y1, Y0
+	VBROADCASTSS 12(AX), Y1
+	VFMADD231PS  Y1, Y1, Y0
+	VBROADCASTSS 8(AX), Y1
+	VFMADD231PS  Y1, Y1, Y0
+	ADDQ         $+16, AX
+	SUBQ         $+4, CX
+	CMPQ         CX, $+4
+	JAE          loop169
+
+done170:
+	CMPQ CX, $+2
+	JB   done172
+
+loop171:
+	VBROADCASTSS 4(AX), Y1
+	VFMADD231PS  Y1, Y1, Y0
+	VBROADCASTSS (AX), Y1
+	VFMADD231PS  Y1, Y1, Y0
+	ADDQ         $+8, AX
+	SUBQ         $+2, CX
+	CMPQ         CX, $+2
+	JAE          loop171
+
+done172:
+	CMPQ CX, $+1
+	JB   done174
+
+loop173:
+	VBROADCASTSS (AX), Y1
+	VFMADD231PS  Y1, Y1, Y0
+	ADDQ         $+4, AX
+	SUBQ         $+1, CX
+	CMPQ         CX, $+1
+	JAE          loop173
+
+done174:
+	LDMXCSR (SP)
+	VMOVSS  X0, ret+32(FP)
+	VZEROUPPER
+	RET
+
 // func NormalizeBlockBF16AVX2(dst *float32, src *float32, sStride int, first float32, second float32, divisor float32)
 // Requires: AVX, AVX2
 TEXT ·NormalizeBlockBF16AVX2(SB), NOSPLIT, $0-36
@@ -5745,9 +5805,9 @@ TEXT ·NormalizeBlockBF16AVX2(SB), NOSPLIT, $0-36
 	VPSRLD       $0x11, Y3, Y3
 	MOVQ         $+16, BX
 	CMPQ         BX, $+1
-	JB           done170
+	JB           done176
 
-loop169:
+loop175:
 	VMULPS    (CX), Y0, Y4
 	VMULPS    Y1, Y4, Y4
 	VDIVPS    Y2, Y4, Y4
@@ -5778,9 +5838,9 @@ loop169:
 	ADDQ      $+64, AX
 	SUBQ      $+1, BX
 	CMPQ      BX, $+1
-	JAE       loop169
+	JAE       loop175
 
-done170:
+done176:
 	VZEROUPPER
 	RET
 
@@ -6011,9 +6071,9 @@ TEXT ·WidenRowsAVX2(SB), NOSPLIT, $0-40
 	MOVQ sStride+32(FP), SI
 	ADDQ SI, SI
 	CMPQ AX, $+1
-	JB   done172
+	JB   done178
 
-loop171:
+loop177:
 	PREFETCHT0 (BX)(SI*8)
 	VPMOVZXWD  (BX), Y0
 	VPSLLD     $0x10, Y0, Y0
@@ -6025,9 +6085,9 @@ loop171:
 	ADDQ       DX, CX
 	SUBQ       $+1, AX
 	CMPQ       AX, $+1
-	JAE        loop171
+	JAE        loop177
 
-done172:
+done178:
 	VZEROUPPER
 	RET
 
@@ -6043,9 +6103,9 @@ TEXT ·NarrowRowsAVX2(SB), NOSPLIT, $0-40
 	ADDQ SI, SI
 	ADDQ SI, SI
 	CMPQ AX, $+1
-	JB   done174
+	JB   done180
 
-loop173:
+loop179:
 	PREFETCHT0 (BX)(SI*8)
 	VPCMPEQD   Y0, Y0, Y0
 	VPSRLD     $0x11, Y0, Y0
@@ -6078,8 +6138,8 @@ loop173:
 	ADDQ       DX, CX
 	SUBQ       $+1, AX
 	CMPQ       AX, $+1
-	JAE        loop173
+	JAE        loop179
 
-done174:
+done180:
 	VZEROUPPER
 	RET

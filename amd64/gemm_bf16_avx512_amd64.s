@@ -8896,6 +8896,66 @@ done:
 	VZEROUPPER
 	RET
 
+// func GemmLinePairsAVX512(x []float32, sum float32) float32
+// Requires: AVX, AVX512F, SSE
+TEXT ·GemmLinePairsAVX512(SB), NOSPLIT, $8-36
+	MOVQ         x_base+0(FP), AX
+	MOVQ         x_len+8(FP), CX
+	VBROADCASTSS sum+24(FP), Z0
+	STMXCSR      (SP)
+	MOVL         (SP), DX
+	ORL          $0x00008040, DX
+	MOVL         DX, 4(SP)
+	LDMXCSR      4(SP)
+	CMPQ         CX, $+4
+	JB           done194
+
+loop193:
+	VBROADCASTSS 4(AX), Z1
+	VFMADD231PS  Z1, Z1, Z0
+	VBROADCASTSS (AX), Z1
+	VFMADD231PS  Z1, Z1, Z0
+	VBROADCASTSS 12(AX), Z1
+	VFMADD231PS  Z1, Z1, Z0
+	VBROADCASTSS 8(AX), Z1
+	VFMADD231PS  Z1, Z1, Z0
+	ADDQ         $+16, AX
+	SUBQ         $+4, CX
+	CMPQ         CX, $+4
+	JAE          loop193
+
+done194:
+	CMPQ CX, $+2
+	JB   done196
+
+loop195:
+	VBROADCASTSS 4(AX), Z1
+	VFMADD231PS  Z1, Z1, Z0
+	VBROADCASTSS (AX), Z1
+	VFMADD231PS  Z1, Z1, Z0
+	ADDQ         $+8, AX
+	SUBQ         $+2, CX
+	CMPQ         CX, $+2
+	JAE          loop195
+
+done196:
+	CMPQ CX, $+1
+	JB   done198
+
+loop197:
+	VBROADCASTSS (AX), Z1
+	VFMADD231PS  Z1, Z1, Z0
+	ADDQ         $+4, AX
+	SUBQ         $+1, CX
+	CMPQ         CX, $+1
+	JAE          loop197
+
+done198:
+	LDMXCSR (SP)
+	VMOVSS  X0, ret+32(FP)
+	VZEROUPPER
+	RET
+
 // func NormalizeBlockBF16AVX512(dst *float32, src *float32, sStride int, first float32, second float32, divisor float32)
 // Requires: AVX, AVX512DQ, AVX512F
 TEXT ·NormalizeBlockBF16AVX512(SB), NOSPLIT, $0-36
@@ -8914,9 +8974,9 @@ TEXT ·NormalizeBlockBF16AVX512(SB), NOSPLIT, $0-36
 	VPSLLD       $0x10, Z4, Z4
 	MOVQ         $+32, BX
 	CMPQ         BX, $+1
-	JB           done194
+	JB           done200
 
-loop193:
+loop199:
 	VMULPS  (CX), Z0, Z6
 	VMULPS  Z1, Z6, Z6
 	VDIVPS  Z2, Z6, Z6
@@ -8941,9 +9001,9 @@ loop193:
 	ADDQ    $+128, AX
 	SUBQ    $+1, BX
 	CMPQ    BX, $+1
-	JAE     loop193
+	JAE     loop199
 
-done194:
+done200:
 	VZEROUPPER
 	RET
 
@@ -9447,9 +9507,9 @@ TEXT ·WidenRowsAVX512(SB), NOSPLIT, $0-40
 	MOVQ sStride+32(FP), SI
 	ADDQ SI, SI
 	CMPQ AX, $+1
-	JB   done196
+	JB   done202
 
-loop195:
+loop201:
 	PREFETCHT0 (BX)(SI*8)
 	VPMOVZXWD  (BX), Z0
 	VPSLLD     $0x10, Z0, Z0
@@ -9461,9 +9521,9 @@ loop195:
 	ADDQ       DX, CX
 	SUBQ       $+1, AX
 	CMPQ       AX, $+1
-	JAE        loop195
+	JAE        loop201
 
-done196:
+done202:
 	VZEROUPPER
 	RET
 
@@ -9479,9 +9539,9 @@ TEXT ·NarrowRowsAVX512(SB), NOSPLIT, $0-40
 	ADDQ SI, SI
 	ADDQ SI, SI
 	CMPQ AX, $+1
-	JB   done198
+	JB   done204
 
-loop197:
+loop203:
 	PREFETCHT0 (BX)(SI*8)
 	PREFETCHT0 64(BX)(SI*8)
 	VXORPS     Z1, Z1, Z1
@@ -9511,8 +9571,8 @@ loop197:
 	ADDQ       DX, CX
 	SUBQ       $+1, AX
 	CMPQ       AX, $+1
-	JAE        loop197
+	JAE        loop203
 
-done198:
+done204:
 	VZEROUPPER
 	RET

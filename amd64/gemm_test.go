@@ -330,6 +330,42 @@ func bf16Floats(x []uint16) reference.Floats {
 	return f
 }
 
+// TestGemmLine has bf16 numbers too whose products and sums are subnormal.
+func TestGemmLine(t *testing.T) {
+	for _, f := range []struct {
+		name   string
+		needs  cpufeature.Set
+		paired bool
+		line   func(x []float32, sum float32) float32
+	}{
+		{"AVX2", avx2, false, amd64.GemmLineAVX2},
+		{"PairsAVX2", avx2, true, amd64.GemmLinePairsAVX2},
+		{"AVX512", cpufeature.AVX512, false, amd64.GemmLineAVX512},
+		{"PairsAVX512", cpufeature.AVX512, true, amd64.GemmLinePairsAVX512},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			cputest.Need(t, f.needs)
+			for n := range 40 {
+				_, x := guarded(t, n)
+				for _, sum := range []float32{0, 1e-3, 7} {
+					requireBits(t, []float32{chain(sum, n, 1, 0, 0, x, x, f.paired, false)}, []float32{f.line(x, sum)}, "%d elements after %g", n, sum)
+				}
+				for i := range x {
+					x[i] = rounded(x[i] * []float32{1e-19, 2e-20, 1e-39, float32(math.Copysign(0, -1))}[(i*i+n)%4])
+				}
+				row := reference.Matrix{Data: reference.Floats{F32: x}, Rows: 1, Cols: n, Stride: n}
+				want := reference.Matrix{Data: reference.Floats{F32: make([]float32, 1)}, Rows: 1, Cols: 1, Stride: 1}
+				product := reference.Gemm
+				if f.paired {
+					product = reference.GemmPairs
+				}
+				product(want, row, false, row, true, 1, 0)
+				requireBits(t, want.Data.F32, []float32{f.line(x, 0)}, "%d small elements", n)
+			}
+		})
+	}
+}
+
 // TestBlockMoves tries what moves blocks between matrices and strips.
 func TestBlockMoves(t *testing.T) {
 	const dStride, sStride = 37, 35

@@ -131,3 +131,45 @@ func TestNewtonSchulzStacks(t *testing.T) {
 		}
 	})
 }
+
+// TestNewtonSchulzStorages has matrices of both formats, with and without gaps between the
+// rows, on a workspace of NaN. One line is longer than a kernel's call.
+func TestNewtonSchulzStorages(t *testing.T) {
+	shapes := [][2]int{{1, 1}, {1, 2}, {2, 1}, {1, 33001}, {300, 1}, {3, 37}, {33, 65}, {70, 34}, {97, 97}}
+	stored := func(s kernels.Stack, narrow bool) kernels.Stack {
+		s.Data.F32 = slices.Clone(s.Data.F32)
+		if narrow {
+			s.Data = inBF16(s.Data)
+		}
+		return s
+	}
+	eachNewtonSchulz(t, func(t *testing.T, f kernels.NewtonSchulzFunc, bfloat16 bool) {
+		impls := newtonSchulzOp(bfloat16).Impls
+		for name, plan := range newtonSchulzPlans {
+			plan.BFloat16 = bfloat16
+			for _, shape := range shapes {
+				for _, variant := range []int{0, 3, 5, 6} {
+					s := stackOf(1, shape[0], shape[1], variant/4)
+					s.Data.F32[0] = float32(math.Copysign(0, -1))
+					s.Data.F32[len(s.Data.F32)/2] = -1e-38
+					s.Data.F32[len(s.Data.F32)/3] = 1e-41
+					src, want, got := stored(s, variant&1 != 0), stored(s, variant&2 != 0), stored(s, variant&2 != 0)
+					run := func(f kernels.NewtonSchulzFunc, dst kernels.Stack) int {
+						work := make([]float32, plan.WorkSize(s.Rows, s.Cols))
+						for i := range work {
+							work[i] = float32(math.NaN())
+						}
+						return f([]kernels.Stack{dst}, []kernels.Stack{src}, &plan, work, 1)
+					}
+					require.Equal(t, run(impls[len(impls)-1].Func, want), run(f, got), "%s of %v, variant %d", name, shape, variant)
+					for i := range want.Data.Len() {
+						w, g := want.Data.At(i), got.Data.At(i)
+						if math.Float32bits(w) != math.Float32bits(g) && (w == w || g == g) {
+							require.Failf(t, "bits differ", "element %d is %x, want %x: %s of %v, variant %d", i, g, w, name, shape, variant)
+						}
+					}
+				}
+			}
+		}
+	})
+}

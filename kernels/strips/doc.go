@@ -59,6 +59,10 @@ type Kernels struct {
 	Mirror         func(d *float32, dStride int) // of float32
 	UnpackRows     func(layers int, dst *float32, dStride int, src *float32, sStride int)
 
+	// Line continues the chain of the product of a row of float32 with itself, in the order
+	// of Block.
+	Line func(x []float32, sum float32) float32
+
 	// Widen, Round, Absmax and SumSquares take any number of elements.
 	Widen      func(dst []float32, src []uint16)
 	Round      func(dst []uint16, src []float32)

@@ -87,19 +87,26 @@ func (m *matrix) orthogonalize(dst, src reference.Matrix) bool {
 		return true
 	}
 	m.first, m.second, m.divisor = m.plan.Scaling(norm)
+	if m.rows == 1 {
+		return m.orthogonalizeLine()
+	}
 	panels := m.strips(m.rows)
 	m.share(panels, (*loading)(m))
 	for _, x := range [][]float32{m.y, m.squares[0], m.squares[1], m.squares[2], m.squares[3]} {
 		m.clearPadding(x)
 	}
-	if m.plan.UsesGram(src.Rows, src.Cols) {
+	m.steps()
+	m.broken.Store(false)
+	m.share(panels, (*storing)(m))
+	return !m.broken.Load()
+}
+
+func (m *matrix) steps() {
+	if m.plan.UsesGram(m.src.Rows, m.src.Cols) {
 		m.iterateGram()
 	} else {
 		m.iterate()
 	}
-	m.broken.Store(false)
-	m.share(panels, (*storing)(m))
-	return !m.broken.Load()
 }
 
 // callElements is how many elements a call of a kernel takes, which bounds its time.

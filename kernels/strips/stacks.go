@@ -92,9 +92,16 @@ func (c *call) sort() (total int) {
 	return total
 }
 
+// lineElement is the number of multiply-adds that take as long as an element of a line, whose
+// chain waits for each.
+const lineElement = 128
+
 // largestProduct is the number of multiply-adds of the largest product of a matrix, zeros of
 // the strips included.
 func (e *Kernels) largestProduct(rows, cols int) float64 {
+	if min(rows, cols) == 1 {
+		return lineElement * float64(max(rows, cols))
+	}
 	short, long := float64(e.strips(min(rows, cols))*e.Width), float64(e.strips(max(rows, cols))*e.Width)
 	return short * short * long
 }
@@ -107,7 +114,7 @@ func (c *call) useful(threads int) int {
 		one := c.largestProduct(s.Rows, s.Cols)
 		total += float64(s.Count) * one * productsAStep * float64(len(c.plan.Steps))
 		most += s.Count
-		if one >= splitWork {
+		if one >= splitWork && min(s.Rows, s.Cols) > 1 {
 			most = threads
 		}
 	}

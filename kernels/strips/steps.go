@@ -43,6 +43,10 @@ func (m *matrix) iterateGram() {
 
 // outer sets A to X·Xᵀ.
 func (m *matrix) outer(a []float32) {
+	if m.rows == 1 {
+		m.outerOfLine(a)
+		return
+	}
 	m.run(step{
 		block: side{a: m.xt, d: a}, mirrored: side{a: m.xt, d: a}, cols: m.rows, depth: m.cols, pitch: m.length,
 		alpha: 1, symmetric: true,
@@ -51,6 +55,10 @@ func (m *matrix) outer(a []float32) {
 
 // square sets D to alpha*A·B + beta*C, all of them symmetric.
 func (m *matrix) square(d []float32, alpha float32, a, b []float32, beta float32, c []float32) {
+	if m.rows == 1 {
+		d[0] = m.number(alpha, a[0], b[0], beta, c[0])
+		return
+	}
 	m.run(step{
 		block: side{a: a, c: c, d: d}, mirrored: side{a: b, c: c, d: d}, cols: m.rows, depth: m.rows, pitch: m.height,
 		alpha: alpha, beta: beta, symmetric: true,
@@ -59,6 +67,10 @@ func (m *matrix) square(d []float32, alpha float32, a, b []float32, beta float32
 
 // full sets X to B·X + a*X, and its transpose if that is needed.
 func (m *matrix) full(b []float32, a float32, transpose bool) {
+	if m.rows == 1 {
+		m.fullOfLine(b[0], a)
+		return
+	}
 	m.run(step{
 		block: side{a: b, c: m.x, d: m.y}, mirrored: side{a: m.x, c: m.xt, d: m.xt}, cols: m.cols, depth: m.rows, pitch: m.height,
 		alpha: 1, beta: a, transpose: transpose,
@@ -68,7 +80,11 @@ func (m *matrix) full(b []float32, a float32, transpose bool) {
 
 // addIdentity sets Q to (Z + 0) + a*I.
 func (m *matrix) addIdentity(q, z []float32, a float32) {
-	if m.Paired {
+	switch {
+	case m.rows == 1:
+		q[0] = m.rounded(z[0] + 0 + a)
+		return
+	case m.Paired:
 		m.addIdentityPaired(halves(q), halves(z), a)
 		return
 	}
@@ -77,10 +93,7 @@ func (m *matrix) addIdentity(q, z []float32, a float32) {
 	}
 	for i := range m.rows {
 		x := &q[m.at(i/m.Width, i, m.height)+i%m.Width]
-		*x += a
-		if m.plan.BFloat16 {
-			*x = bf16.FromFloat32(*x).Float32()
-		}
+		*x = m.rounded(*x + a)
 	}
 }
 

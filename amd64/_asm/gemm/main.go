@@ -15,6 +15,7 @@ func main() {
 	for _, t := range []tier{avx2, avx512} {
 		write("gemm_"+t.file, t, func(g *generator) {
 			g.products(plain)
+			g.line(plain)
 			g.normalize(plain)
 			g.transposeWords()
 			g.mirrorBlock()
@@ -23,6 +24,7 @@ func main() {
 		})
 		write("gemm_bf16_"+t.file, t, func(g *generator) {
 			g.products(paired, rounded)
+			g.line(paired)
 			g.normalize(rounded)
 			g.widenTransposed()
 			g.widenRows()
