@@ -369,15 +369,18 @@ func (p *product) next(strip, block int) rows {
 	return rows{}
 }
 
-// block is what there is of a block of C, and its chains in this section.
+// block is what there is of a block of C, and its chains in this section. One of fewer
+// columns than rows whose operands are both in strips is turned: what is computed is its
+// transpose.
 type block struct {
 	i, j, rows, cols int
+	turned           bool
 	chains
 }
 
 func (p *product) block(worker, panel, strip int, from, next rows) {
 	i, j := p.i.first+panel*p.Width, p.j.first+strip*p.Width
-	b := block{i, j, min(p.Width, p.rows-i), min(p.Width, p.cols-j), chains{
+	b := block{i, j, min(p.Width, p.rows-i), min(p.Width, p.cols-j), false, chains{
 		b:      p.strip(strip),
 		layers: p.layers(p.k.n), resume: p.k.first > 0, diagonal: p.symmetric && i == j, from: from, next: next,
 	}}
@@ -391,6 +394,9 @@ func (p *product) block(worker, panel, strip int, from, next rows) {
 		b.a, b.aStride = p.a.Data.F32[i*p.a.Stride+p.k.first:], p.a.Stride
 	default:
 		b.a = p.packedA
+	}
+	if b.aStride == 0 && b.cols < b.rows {
+		b.turned, b.a, b.b, b.chains.rows = true, b.b, b.a, b.cols
 	}
 	if p.depth > mostSection {
 		b.acc = p.sums[(strip*p.strips(p.i.n)+panel)*p.Width*p.Width:]
@@ -419,16 +425,25 @@ func (p *product) finish(b *block, worker int) {
 	d, mirrored, room := p.room(worker, 0), p.room(worker, 1), p.room(worker, 2)
 	if p.beta != 0 {
 		p.load(d, b, room)
+		if b.turned {
+			p.Transpose(&mirrored[0], width, &d[0], width)
+			d, mirrored = mirrored, d
+		}
 	}
 	p.extend(&b.chains, &result{&d[0], width, &d[0], width, p.alpha, p.beta, nil})
 	switch {
 	case b.diagonal:
 		p.Mirror(&d[0], width)
-	case p.symmetric:
+	case p.symmetric || b.turned:
 		p.Transpose(&mirrored[0], width, &d[0], width)
-		p.store(mirrored, b.j, b.i, b.cols, b.rows, room)
+	}
+	if b.turned {
+		d, mirrored = mirrored, d
 	}
 	p.store(d, b.i, b.j, b.rows, b.cols, room)
+	if p.symmetric && !b.diagonal {
+		p.store(mirrored, b.j, b.i, b.cols, b.rows, room)
+	}
 }
 
 // load puts a block of C into d.
