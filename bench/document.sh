@@ -8,7 +8,13 @@ trap 'rm -rf "$work"' EXIT
 
 go build -o "$work/lowbit" ./cmd/lowbit
 "$work/lowbit" bench --json >"$work/lowbit.json"
-go test ./optim -run '^$' -bench . >"$work/steps.txt"
+steps() {
+	echo "go test $1 -run '^\$' -bench '$2'"
+	go test "$1" -run '^$' -bench "$2"
+} >>"$work/steps.txt"
+steps ./optim 'Many|One|Muon'
+steps ./kernels Threads
+steps ./bench Blocks
 peers=()
 if [ -n "${PYTHON:-}" ]; then
 	for threads in $(printf "1\n%s\n" "$(nproc)" | sort -nu); do

@@ -18,7 +18,9 @@ type muonPiece struct {
 }
 
 // batchElements occupy every worker.
-func batchElements() int { return max(1<<20, runtime.GOMAXPROCS(0)<<18) }
+func batchElements() int { return max(4, runtime.GOMAXPROCS(0)) * workerElements }
+
+var workerElements = 1 << 18 // fewer in tests
 
 // muon leaves a stack of matrices for finish, in pieces of a batch or less.
 func (e *cpu) muon(p *parameter, s *muonStep) (c kernels.Counts, skipped bool, err error) {

@@ -16,6 +16,12 @@ func (o *Optimizer) LoadBytes(content []byte) (map[string]string, error) {
 	return o.load(f)
 }
 
+// SmallBatches lets few elements of Muon's matrices make a batch, until restore.
+func SmallBatches() (restore func()) {
+	workerElements = 1 << 8
+	return func() { workerElements = 1 << 18 }
+}
+
 // SetSteps pretends that every parameter has had n updates.
 func (o *Optimizer) SetSteps(n int64) {
 	o.step = n

@@ -3,7 +3,7 @@
 //
 //	go run ./internal/benchdoc -steps steps.txt lowbit.json peers1.json peers2.json > docs/benchmarks.md
 //
-// where steps.txt is what the benchmarks of package optim printed.
+// where steps.txt has commands and what the benchmarks that they ran printed.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 )
 
 func main() {
-	steps := flag.String("steps", "", "output of go test -bench in optim")
+	steps := flag.String("steps", "", "commands of go test -bench and their output")
 	flag.Parse()
 	if err := run(*steps, flag.Args(), os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "benchdoc:", err)
@@ -37,7 +37,10 @@ func run(steps string, files []string, out io.Writer) error {
 			return err
 		}
 		for line := range strings.Lines(string(text)) {
-			if strings.HasPrefix(line, "Benchmark") {
+			switch {
+			case strings.HasPrefix(line, "go test"):
+				d.Steps = append(d.Steps, "", strings.TrimSpace(line), "")
+			case strings.HasPrefix(line, "Benchmark"):
 				d.Steps = append(d.Steps, strings.TrimSpace(line))
 			}
 		}

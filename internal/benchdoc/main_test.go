@@ -29,7 +29,7 @@ func TestPage(t *testing.T) {
 	require.NoError(t, os.WriteFile(files[1], []byte(peers), 0o666))
 	var out strings.Builder
 	steps := filepath.Join(folder, "steps")
-	require.NoError(t, os.WriteFile(steps, []byte("goos: linux\nBenchmarkX-2  10  5 ns/op\nPASS\n"), 0o666))
+	require.NoError(t, os.WriteFile(steps, []byte("go test . -bench X\ngoos: linux\nBenchmarkX-2  10  5 ns/op\nPASS\n"), 0o666))
 	require.NoError(t, run(steps, files, &out))
 	for _, line := range []string{
 		"Here, on 2 threads: a copy reads and writes 40 GB/s",
@@ -37,8 +37,8 @@ func TestPage(t *testing.T) {
 		"\n| operation | variant | implementation | Gelem/s, 1 thread | GB/s, 1 thread | of limit, 1 thread | Gelem/s, 2 threads | GB/s, 2 threads | of limit, 2 threads |\n",
 		"\n| quantize | 4bit (nf4, block 64) | amd64/avx2 | 1 | 4.5 | 25 % | 2 | 9 | 50 % |\n\n",
 		"\n| newton_schulz_float32 | 2×8×16 | reference gram | – | – | – | 12.5 | 1 | – |\n\n",
-		"## Steps of an optimizer",
-		"-bench .\n\n    BenchmarkX-2  10  5 ns/op\n\n## Beside",
+		"## Steps, threads, blocks",
+		"\n\n    go test . -bench X\n\n    BenchmarkX-2  10  5 ns/op\n\n## Beside",
 		"torch 2, each as its users call it",
 		"\n| quantize | 4bit | torch | 1 | 0.4 Gelem/s | amd64/avx2 2.50 |\n",
 		"\n| newton_schulz_float32 | 2×8×16 | torch | 2 | 50 ms | reference gram 4.00 |\n",
