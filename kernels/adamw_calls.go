@@ -221,7 +221,7 @@ func (c *AdamWCalls) divide() {
 	whole(len(c.calls))
 }
 
-// Do does one piece.
+// Do does one piece of Run, which alone calls it.
 func (c *AdamWCalls) Do(worker, piece int) {
 	w, p := c.workers[worker], c.pieces[piece]
 	calls := c.calls[p.first:p.last]

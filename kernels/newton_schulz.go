@@ -34,9 +34,10 @@ func NewtonSchulzWork(plan *NewtonSchulzPlan, count, rows, cols int, limit ...Th
 	return w.need(threads(limit))
 }
 
-// NewtonSchulzGroupsWork is the same for NewtonSchulzGroups of these stacks, of which only the
-// shapes matter: plan.WorkSize of the largest matrix, or together those of as many of the
-// largest as there are threads, without any of more than 16 MiB, if that is more.
+// NewtonSchulzGroupsWork is the length, in float32 numbers, of a workspace with which
+// NewtonSchulzGroups of these stacks makes use of all its threads. Only their shapes matter. It
+// is the sum of plan.WorkSize of as many matrices as there are threads, the largest of those
+// that take 16 MiB or less, or that of the largest of all, whichever is more.
 func NewtonSchulzGroupsWork(plan *NewtonSchulzPlan, src []Stack, limit ...Threads) int64 {
 	var w stackWork
 	for i := range src {
@@ -134,6 +135,9 @@ func (c *stacksCall) run(dst, src []Stack, plan *NewtonSchulzPlan, work []float3
 			}
 			return 0, err
 		}
+	}
+	if plan == nil {
+		return 0, fmt.Errorf("%s: the plan is nil, want one of PlanNewtonSchulz", op)
 	}
 	need := int64(0)
 	for i := range src {

@@ -191,3 +191,8 @@ func TestGroupRefusals(t *testing.T) {
 		require.Equal(t, before, x)
 	}
 }
+
+func TestNewtonSchulzRefusesNoPlan(t *testing.T) {
+	_, err := kernels.NewtonSchulz(stackOf(1, 2, 2, 0), stackOf(1, 2, 2, 0), nil, make([]float32, 100))
+	require.EqualError(t, err, "newton_schulz: the plan is nil, want one of PlanNewtonSchulz")
+}

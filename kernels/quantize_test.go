@@ -306,3 +306,11 @@ func TestTheLargestSizes(t *testing.T) {
 		require.Equal(t, 1<<30+3, four.CodeBytes(int(n)))
 	}
 }
+
+// TestSizesOfNoFormat: what tells the sizes of slices has an answer where Quantize has an error.
+func TestSizesOfNoFormat(t *testing.T) {
+	require.Equal(t, 0, kernels.Format{}.Scales(5))
+	require.Equal(t, 5, kernels.Format{}.CodeBytes(5))
+	_, err := kernels.Quantize(make([]uint8, 5), nil, make([]float32, 5), kernels.Format{})
+	require.Error(t, err)
+}

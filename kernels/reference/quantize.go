@@ -19,6 +19,9 @@ type Format struct {
 // Scales is the number of scales of n elements: one a block, also of a shorter last one.
 // Block must be 1 or more.
 func (f Format) Scales(n int) int {
+	if f.Block <= 0 {
+		return 0 // which Quantize refuses
+	}
 	full := n / f.Block
 	if n%f.Block != 0 {
 		full++
@@ -29,7 +32,7 @@ func (f Format) Scales(n int) int {
 // CodeBytes is the number of bytes that the codes of n elements take: n, or half of it,
 // rounded up, for codes of 4 bits. Codebook must be set.
 func (f Format) CodeBytes(n int) int {
-	if f.Codebook.Bits() == 4 {
+	if f.Codebook != nil && f.Codebook.Bits() == 4 {
 		return n/2 + n%2
 	}
 	return n
