@@ -25,7 +25,7 @@ package amd64
 //	return len(matrices)
 //
 //go:noescape
-func FactorSmallAVX512(products []float32, matrices [][11]uintptr, rows int, cols int, scale float32, beta2 float32, oneMinusBeta2 float32, scratch *[256]float32) int
+func FactorSmallAVX512(products []float32, matrices [][11]uintptr, rows int, cols int, scale float32, beta2 float32, oneMinusBeta2 float32, scratch *[128]float32) int
 
 // FactorSmallBF16AVX512 steps the factors of matrices of one shape, up to 64 rows of up to 16
 // columns, each kernels' adamWCall, and makes the second moments of their elements, after
@@ -48,4 +48,4 @@ func FactorSmallAVX512(products []float32, matrices [][11]uintptr, rows int, col
 //	return len(matrices)
 //
 //go:noescape
-func FactorSmallBF16AVX512(products []float32, matrices [][11]uintptr, rows int, cols int, scale float32, beta2 float32, oneMinusBeta2 float32, scratch *[256]float32) int
+func FactorSmallBF16AVX512(products []float32, matrices [][11]uintptr, rows int, cols int, scale float32, beta2 float32, oneMinusBeta2 float32, scratch *[128]float32) int

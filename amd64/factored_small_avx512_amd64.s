@@ -2,8 +2,10 @@
 
 //go:build !purego
 
-// func FactorSmallAVX512(products []float32, matrices [][11]uintptr, rows int, cols int, scale float32, beta2 float32, oneMinusBeta2 float32, scratch *[256]float32) int
-// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2
+#include "textflag.h"
+
+// func FactorSmallAVX512(products []float32, matrices [][11]uintptr, rows int, cols int, scale float32, beta2 float32, oneMinusBeta2 float32, scratch *[128]float32) int
+// Requires: AVX, AVX2, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV
 TEXT ·FactorSmallAVX512(SB), $0-96
 	CMPQ         cols+56(FP), $0x08
 	JA           wide1
@@ -14,161 +16,343 @@ TEXT ·FactorSmallAVX512(SB), $0-96
 	VBROADCASTSS beta2+68(FP), Z0
 	VBROADCASTSS oneMinusBeta2+72(FP), Z1
 	VBROADCASTSS scale+64(FP), Z2
-	MOVQ         cols+56(FP), SI
-	MOVL         $0x0000ffff, DI
-	BZHIL        SI, DI, DI
-	KMOVW        DI, K1
+	MOVQ         cols+56(FP), DI
+	MOVL         $0x0000ffff, SI
+	BZHIL        DI, SI, SI
+	KMOVW        SI, K1
 	VPBROADCASTQ DX, Z3
 	VCVTQQ2PD    Z3, Z3
-	VPBROADCASTQ SI, Z4
+	VPBROADCASTQ DI, Z4
 	VCVTQQ2PD    Z4, Z4
-	MOVQ         matrices_len+32(FP), DI
-	CMPQ         DI, $0x01
+	MOVQ         DI, SI
+	SHLQ         $0x02, DI
+	LEAQ         (DI)(DI*2), R8
+	MOVL         $0x000000ff, R9
+	KMOVW        R9, K2
+	MOVQ         matrices_len+32(FP), R9
+	CMPQ         R9, $0x01
 	JB           done4
 
 loop3:
 	VPXORQ Z5, Z5, Z5
-	MOVQ   16(CX), R8
-	LEAQ   (BX), R11
-	MOVQ   SI, R9
-	SHLQ   $0x02, R9
-	MOVQ   DX, R10
-	CMPQ   R10, $0x01
+	VPXORQ Z6, Z6, Z6
+	VPXORQ Z7, Z7, Z7
+	VPXORQ Z8, Z8, Z8
+	MOVQ   16(CX), R10
+	LEAQ   (BX), R12
+	MOVQ   32(CX), R13
+	MOVQ   DX, R11
+	CMPQ   R11, $0x08
 	JB     done6
 
 loop5:
-	VMOVUPS.Z     (R8), K1, Z6
-	VMULPS.Z      Z2, Z6, K1, Z6
-	VCVTPS2PD     Y6, Z6
-	VMULPD        Z6, Z6, Z6
-	VADDPD        Z6, Z5, Z5
-	VEXTRACTF64X4 $0x01, Z6, Y9
-	VADDPD        Y9, Y6, Y6
-	VEXTRACTF64X2 $0x01, Y6, X9
-	VADDPD        X9, X6, X6
-	VUNPCKHPD     X6, X6, X9
-	VADDSD        X9, X6, X6
-	VMOVSD        X6, (R11)
-	ADDQ          $0x00000008, R11
-	ADDQ          R9, R8
-	SUBQ          $0x01, R10
-	CMPQ          R10, $0x01
-	JAE           loop5
+	LEAQ       (R10)(DI*4), R14
+	VMOVUPS.Z  (R10), K1, Z9
+	VMULPS     Z2, Z9, Z9
+	VCVTPS2PD  Y9, Z9
+	VMULPD     Z9, Z9, Z9
+	VADDPD     Z9, Z5, Z5
+	VMOVUPS.Z  (R10)(DI*1), K1, Z10
+	VMULPS     Z2, Z10, Z10
+	VCVTPS2PD  Y10, Z10
+	VMULPD     Z10, Z10, Z10
+	VADDPD     Z10, Z5, Z5
+	VMOVUPS.Z  (R10)(DI*2), K1, Z11
+	VMULPS     Z2, Z11, Z11
+	VCVTPS2PD  Y11, Z11
+	VMULPD     Z11, Z11, Z11
+	VADDPD     Z11, Z5, Z5
+	VMOVUPS.Z  (R10)(R8*1), K1, Z12
+	VMULPS     Z2, Z12, Z12
+	VCVTPS2PD  Y12, Z12
+	VMULPD     Z12, Z12, Z12
+	VADDPD     Z12, Z5, Z5
+	VMOVUPS.Z  (R14), K1, Z13
+	VMULPS     Z2, Z13, Z13
+	VCVTPS2PD  Y13, Z13
+	VMULPD     Z13, Z13, Z13
+	VADDPD     Z13, Z5, Z5
+	VMOVUPS.Z  (R14)(DI*1), K1, Z14
+	VMULPS     Z2, Z14, Z14
+	VCVTPS2PD  Y14, Z14
+	VMULPD     Z14, Z14, Z14
+	VADDPD     Z14, Z5, Z5
+	VMOVUPS.Z  (R14)(DI*2), K1, Z15
+	VMULPS     Z2, Z15, Z15
+	VCVTPS2PD  Y15, Z15
+	VMULPD     Z15, Z15, Z15
+	VADDPD     Z15, Z5, Z5
+	VMOVUPS.Z  (R14)(R8*1), K1, Z16
+	VMULPS     Z2, Z16, Z16
+	VCVTPS2PD  Y16, Z16
+	VMULPD     Z16, Z16, Z16
+	VADDPD     Z16, Z5, Z5
+	VSHUFF64X2 $0x44, Z11, Z9, Z17
+	VSHUFF64X2 $0xee, Z11, Z9, Z9
+	VADDPD     Z9, Z17, Z17
+	VSHUFF64X2 $0x44, Z15, Z13, Z9
+	VSHUFF64X2 $0xee, Z15, Z13, Z11
+	VADDPD     Z11, Z9, Z9
+	VSHUFF64X2 $0x88, Z9, Z17, Z11
+	VSHUFF64X2 $0xdd, Z9, Z17, Z9
+	VADDPD     Z9, Z11, Z11
+	VSHUFF64X2 $0x44, Z12, Z10, Z9
+	VSHUFF64X2 $0xee, Z12, Z10, Z10
+	VADDPD     Z10, Z9, Z9
+	VSHUFF64X2 $0x44, Z16, Z14, Z10
+	VSHUFF64X2 $0xee, Z16, Z14, Z12
+	VADDPD     Z12, Z10, Z10
+	VSHUFF64X2 $0x88, Z10, Z9, Z12
+	VSHUFF64X2 $0xdd, Z10, Z9, Z9
+	VADDPD     Z9, Z12, Z12
+	VUNPCKLPD  Z12, Z11, Z9
+	VUNPCKHPD  Z12, Z11, Z10
+	VADDPD     Z10, Z9, Z9
+	VDIVPD     Z4, Z9, Z9
+	VCVTPD2PS  Z9, Y9
+	VMOVUPS.Z  (R13), K2, Z10
+	VMULPS     Z0, Z10, Z10
+	VMULPS     Z1, Z9, Z9
+	VADDPS.Z   Z9, Z10, K2, Z10
+	VMOVUPS    Y10, (R12)
+	VSUBPS     Z10, Z10, Z9
+	VADDPS     Z9, Z6, Z6
+	VCVTPS2PD  Y10, Z9
+	VADDPD     Z9, Z7, Z9
+	VMOVAPD    Z8, Z7
+	VMOVAPD    Z9, Z8
+	LEAQ       (R10)(DI*8), R10
+	ADDQ       $0x00000020, R12
+	ADDQ       $0x00000020, R13
+	SUBQ       $0x08, R11
+	CMPQ       R11, $0x08
+	JAE        loop5
 
 done6:
-	VDIVPD    Z3, Z5, Z5
-	VCVTPD2PS Z5, Y5
-	MOVQ      48(CX), R8
-	VMOVUPS.Z (R8), K1, Z6
-	VMULPS    Z0, Z6, Z6
-	VMULPS    Z1, Z5, Z5
-	VADDPS.Z  Z5, Z6, K1, Z6
-	VSUBPS    Z6, Z6, Z9
-	LEAQ      (BX), R9
-	LEAQ      512(BX), R10
-	MOVQ      32(CX), R11
-	MOVQ      DX, R8
+	TESTQ      R11, R11
+	JZ         none7
+	MOVL       $0x0000ffff, R14
+	BZHIL      R11, R14, R14
+	KMOVW      R14, K3
+	IMUL3Q     $0x00, DI, R14
+	ADDQ       R10, R14
+	LEAQ       zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ       R11, $0x00
+	CMOVQLE    R15, R14
+	VMOVUPS.Z  (R14), K1, Z9
+	VMULPS     Z2, Z9, Z9
+	VCVTPS2PD  Y9, Z9
+	VMULPD     Z9, Z9, Z9
+	VADDPD     Z9, Z5, Z5
+	IMUL3Q     $0x01, DI, R14
+	ADDQ       R10, R14
+	LEAQ       zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ       R11, $0x01
+	CMOVQLE    R15, R14
+	VMOVUPS.Z  (R14), K1, Z10
+	VMULPS     Z2, Z10, Z10
+	VCVTPS2PD  Y10, Z10
+	VMULPD     Z10, Z10, Z10
+	VADDPD     Z10, Z5, Z5
+	IMUL3Q     $0x02, DI, R14
+	ADDQ       R10, R14
+	LEAQ       zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ       R11, $0x02
+	CMOVQLE    R15, R14
+	VMOVUPS.Z  (R14), K1, Z11
+	VMULPS     Z2, Z11, Z11
+	VCVTPS2PD  Y11, Z11
+	VMULPD     Z11, Z11, Z11
+	VADDPD     Z11, Z5, Z5
+	IMUL3Q     $0x03, DI, R14
+	ADDQ       R10, R14
+	LEAQ       zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ       R11, $0x03
+	CMOVQLE    R15, R14
+	VMOVUPS.Z  (R14), K1, Z12
+	VMULPS     Z2, Z12, Z12
+	VCVTPS2PD  Y12, Z12
+	VMULPD     Z12, Z12, Z12
+	VADDPD     Z12, Z5, Z5
+	IMUL3Q     $0x04, DI, R14
+	ADDQ       R10, R14
+	LEAQ       zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ       R11, $0x04
+	CMOVQLE    R15, R14
+	VMOVUPS.Z  (R14), K1, Z13
+	VMULPS     Z2, Z13, Z13
+	VCVTPS2PD  Y13, Z13
+	VMULPD     Z13, Z13, Z13
+	VADDPD     Z13, Z5, Z5
+	IMUL3Q     $0x05, DI, R14
+	ADDQ       R10, R14
+	LEAQ       zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ       R11, $0x05
+	CMOVQLE    R15, R14
+	VMOVUPS.Z  (R14), K1, Z14
+	VMULPS     Z2, Z14, Z14
+	VCVTPS2PD  Y14, Z14
+	VMULPD     Z14, Z14, Z14
+	VADDPD     Z14, Z5, Z5
+	IMUL3Q     $0x06, DI, R14
+	ADDQ       R10, R14
+	LEAQ       zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ       R11, $0x06
+	CMOVQLE    R15, R14
+	VMOVUPS.Z  (R14), K1, Z15
+	VMULPS     Z2, Z15, Z15
+	VCVTPS2PD  Y15, Z15
+	VMULPD     Z15, Z15, Z15
+	VADDPD     Z15, Z5, Z5
+	IMUL3Q     $0x07, DI, R14
+	ADDQ       R10, R14
+	LEAQ       zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R10
+	CMPQ       R11, $0x07
+	CMOVQLE    R10, R14
+	VMOVUPS.Z  (R14), K1, Z16
+	VMULPS     Z2, Z16, Z16
+	VCVTPS2PD  Y16, Z16
+	VMULPD     Z16, Z16, Z16
+	VADDPD     Z16, Z5, Z5
+	VSHUFF64X2 $0x44, Z11, Z9, Z17
+	VSHUFF64X2 $0xee, Z11, Z9, Z9
+	VADDPD     Z9, Z17, Z17
+	VSHUFF64X2 $0x44, Z15, Z13, Z9
+	VSHUFF64X2 $0xee, Z15, Z13, Z11
+	VADDPD     Z11, Z9, Z9
+	VSHUFF64X2 $0x88, Z9, Z17, Z11
+	VSHUFF64X2 $0xdd, Z9, Z17, Z9
+	VADDPD     Z9, Z11, Z11
+	VSHUFF64X2 $0x44, Z12, Z10, Z9
+	VSHUFF64X2 $0xee, Z12, Z10, Z10
+	VADDPD     Z10, Z9, Z9
+	VSHUFF64X2 $0x44, Z16, Z14, Z10
+	VSHUFF64X2 $0xee, Z16, Z14, Z12
+	VADDPD     Z12, Z10, Z10
+	VSHUFF64X2 $0x88, Z10, Z9, Z12
+	VSHUFF64X2 $0xdd, Z10, Z9, Z9
+	VADDPD     Z9, Z12, Z12
+	VUNPCKLPD  Z12, Z11, Z9
+	VUNPCKHPD  Z12, Z11, Z10
+	VADDPD     Z10, Z9, Z9
+	VDIVPD     Z4, Z9, Z9
+	VCVTPD2PS  Z9, Y9
+	VMOVUPS.Z  (R13), K3, Z10
+	VMULPS     Z0, Z10, Z10
+	VMULPS     Z1, Z9, Z9
+	VADDPS.Z   Z9, Z10, K3, Z10
+	VMOVUPS    Y10, (R12)
+	VSUBPS     Z10, Z10, Z9
+	VADDPS     Z9, Z6, Z6
+	VCVTPS2PD  Y10, Z9
+	VADDPD     Z9, Z7, Z9
+	VMOVAPD    Z8, Z7
+	VMOVAPD    Z9, Z8
 
-again7:
-	MOVL      $0x0000ffff, R12
-	BZHIL     R8, R12, R12
-	KMOVW     R12, K2
-	VMOVUPD.Z (R9), K2, Z10
-	VDIVPD    Z4, Z10, Z10
-	VCVTPD2PS Z10, Y10
-	VMOVUPS.Z (R11), K2, Z11
-	VMULPS    Z0, Z11, Z11
-	VMULPS    Z1, Z10, Z10
-	VADDPS.Z  Z10, Z11, K2, Z11
-	VMOVUPS   Y11, (R10)
-	VSUBPS    Z11, Z11, Z10
-	VADDPS    Z10, Z9, Z9
-	ADDQ      $0x00000040, R9
-	ADDQ      $0x00000020, R10
-	ADDQ      $0x00000020, R11
-	SUBQ      $0x08, R8
-	JG        again7
-	VCMPPS    $0x03, Z9, Z9, K2
-	KORTESTW  K2, K2
-	JNZ       stop2
-	MOVQ      48(CX), R8
-	VMOVUPS   Z6, K1, (R8)
-	VPXORQ    Z7, Z7, Z7
-	VPXORQ    Z8, Z8, Z8
-	LEAQ      512(BX), R9
-	MOVQ      32(CX), R10
-	LEAQ      768(BX), R11
-	MOVQ      DX, R8
-
-again8:
-	MOVL          $0x0000ffff, R12
-	BZHIL         R8, R12, R12
-	KMOVW         R12, K2
-	VMOVUPS.Z     (R9), K2, Z9
-	VMOVUPS       Z9, K2, (R10)
-	VEXTRACTF64X4 $0x01, Z9, Y10
-	VCVTPS2PD     Y10, Z10
-	VCVTPS2PD     Y9, Z9
-	VADDPD        Z9, Z7, Z7
-	VADDPD        Z10, Z8, Z8
-	ADDQ          $0x00000040, R9
-	ADDQ          $0x00000040, R10
-	ADDQ          $0x00000040, R11
-	SUBQ          $0x10, R8
-	JG            again8
+none7:
+	VDIVPD        Z3, Z5, Z5
+	VCVTPD2PS     Z5, Y5
+	MOVQ          48(CX), R10
+	VMOVUPS.Z     (R10), K1, Z9
+	VMULPS        Z0, Z9, Z9
+	VMULPS        Z1, Z5, Z5
+	VADDPS.Z      Z5, Z9, K1, Z9
+	VSUBPS        Z9, Z9, Z10
+	VADDPS        Z10, Z6, Z6
+	VCMPPS        $0x03, Z6, Z6, K3
+	KORTESTW      K3, K3
+	JNZ           stop2
+	MOVQ          48(CX), R10
+	VMOVUPS       Z9, K1, (R10)
 	VADDPD        Z8, Z7, Z7
-	VEXTRACTF64X4 $0x01, Z7, Y9
-	VADDPD        Y9, Y7, Y7
-	VEXTRACTF64X2 $0x01, Y7, X9
-	VADDPD        X9, X7, X7
-	VUNPCKHPD     X7, X7, X9
-	VADDSD        X9, X7, X7
+	VEXTRACTF64X4 $0x01, Z7, Y10
+	VADDPD        Y10, Y7, Y7
+	VEXTRACTF64X2 $0x01, Y7, X10
+	VADDPD        X10, X7, X7
+	VUNPCKHPD     X7, X7, X10
+	VADDSD        X10, X7, X7
 	VDIVSD        X3, X7, X7
 	VCVTSD2SS     X7, X7, X7
-	VBROADCASTSS  X7, Z9
-	VPXORD        Z10, Z10, Z10
-	VCMPPS        $0x04, Z10, Z9, K2
-	LEAQ          512(BX), R9
-	MOVQ          32(CX), R10
-	LEAQ          768(BX), R11
-	MOVQ          DX, R8
+	VBROADCASTSS  X7, Y10
+	VPXORD        Y11, Y11, Y11
+	VCMPPS        $0x04, Y11, Y10, K3
+	LEAQ          (BX), R11
+	MOVQ          32(CX), R12
+	LEAQ          256(BX), R13
+	MOVQ          DX, R10
+	CMPQ          R10, $0x08
+	JB            done9
 
-again9:
-	MOVL      $0x0000ffff, R12
-	BZHIL     R8, R12, R12
-	KMOVW     R12, K3
-	VMOVUPS.Z (R9), K3, Z10
-	VDIVPS.Z  Z9, Z10, K2, Z10
-	VMOVUPS   Z10, (R11)
-	ADDQ      $0x00000040, R9
-	ADDQ      $0x00000040, R10
-	ADDQ      $0x00000040, R11
-	SUBQ      $0x10, R8
-	JG        again9
-	LEAQ      768(BX), R9
-	MOVQ      DX, R8
-	CMPQ      R8, $0x01
-	JB        done11
+loop8:
+	VMOVUPS  (R11), Y11
+	VMOVUPS  Y11, K2, (R12)
+	VDIVPS.Z Y10, Y11, K3, Y11
+	VMOVUPS  Y11, (R13)
+	ADDQ     $0x00000020, R11
+	ADDQ     $0x00000020, R12
+	ADDQ     $0x00000020, R13
+	SUBQ     $0x08, R10
+	CMPQ     R10, $0x08
+	JAE      loop8
 
-loop10:
-	VMULPS.BCST (R9), Y6, Y9
-	VMOVUPS     Y9, (AX)
-	ADDQ        $0x00000004, R9
+done9:
+	TESTQ    R10, R10
+	JZ       none10
+	MOVL     $0x0000ffff, R14
+	BZHIL    R10, R14, R14
+	KMOVW    R14, K4
+	VMOVUPS  (R11), Y11
+	VMOVUPS  Y11, K4, (R12)
+	VDIVPS.Z Y10, Y11, K3, Y11
+	VMOVUPS  Y11, (R13)
+
+none10:
+	LEAQ 256(BX), R11
+	MOVQ DX, R10
+	CMPQ R10, $0x04
+	JB   done12
+
+loop11:
+	VMULPS.BCST (R11), Y9, Y10
+	VMOVUPS     Y10, (AX)
 	LEAQ        (AX)(SI*4), AX
-	SUBQ        $0x01, R8
-	CMPQ        R8, $0x01
-	JAE         loop10
+	VMULPS.BCST 4(R11), Y9, Y10
+	VMOVUPS     Y10, (AX)
+	LEAQ        (AX)(SI*4), AX
+	VMULPS.BCST 8(R11), Y9, Y10
+	VMOVUPS     Y10, (AX)
+	LEAQ        (AX)(SI*4), AX
+	VMULPS.BCST 12(R11), Y9, Y10
+	VMOVUPS     Y10, (AX)
+	LEAQ        (AX)(SI*4), AX
+	ADDQ        $0x00000010, R11
+	SUBQ        $0x04, R10
+	CMPQ        R10, $0x04
+	JAE         loop11
 
-done11:
+done12:
+	CMPQ R10, $0x01
+	JB   done14
+
+loop13:
+	VMULPS.BCST (R11), Y9, Y10
+	VMOVUPS     Y10, (AX)
+	LEAQ        (AX)(SI*4), AX
+	ADDQ        $0x00000004, R11
+	SUBQ        $0x01, R10
+	CMPQ        R10, $0x01
+	JAE         loop13
+
+done14:
 	ADDQ $0x00000058, CX
-	SUBQ $0x01, DI
-	CMPQ DI, $0x01
+	SUBQ $0x01, R9
+	CMPQ R9, $0x01
 	JAE  loop3
 
 done4:
 stop2:
 	MOVQ matrices_len+32(FP), AX
-	SUBQ DI, AX
+	SUBQ R9, AX
 	MOVQ AX, ret+88(FP)
 	VZEROUPPER
 	RET
@@ -181,347 +365,454 @@ wide1:
 	VBROADCASTSS beta2+68(FP), Z0
 	VBROADCASTSS oneMinusBeta2+72(FP), Z1
 	VBROADCASTSS scale+64(FP), Z2
-	MOVQ         cols+56(FP), SI
-	MOVL         $0x0000ffff, DI
-	BZHIL        SI, DI, DI
-	KMOVW        DI, K1
+	MOVQ         cols+56(FP), DI
+	MOVL         $0x0000ffff, SI
+	BZHIL        DI, SI, SI
+	KMOVW        SI, K1
 	VPBROADCASTQ DX, Z3
 	VCVTQQ2PD    Z3, Z3
-	VPBROADCASTQ SI, Z4
+	VPBROADCASTQ DI, Z4
 	VCVTQQ2PD    Z4, Z4
-	MOVQ         matrices_len+32(FP), DI
-	CMPQ         DI, $0x01
-	JB           done14
+	MOVQ         DI, SI
+	SHLQ         $0x02, DI
+	LEAQ         (DI)(DI*2), R8
+	MOVL         $0x000000ff, R9
+	KMOVW        R9, K2
+	MOVQ         matrices_len+32(FP), R9
+	CMPQ         R9, $0x01
+	JB           done17
 
-loop13:
+loop16:
 	VPXORQ Z5, Z5, Z5
 	VPXORQ Z6, Z6, Z6
-	MOVQ   16(CX), R8
-	LEAQ   (BX), R11
-	MOVQ   SI, R9
-	SHLQ   $0x02, R9
-	MOVQ   DX, R10
-	CMPQ   R10, $0x01
-	JB     done16
+	VPXORQ Z7, Z7, Z7
+	VPXORQ Z8, Z8, Z8
+	VPXORQ Z9, Z9, Z9
+	MOVQ   16(CX), R10
+	LEAQ   (BX), R12
+	MOVQ   32(CX), R13
+	MOVQ   DX, R11
+	CMPQ   R11, $0x08
+	JB     done19
 
-loop15:
-	VMOVUPS.Z     (R8), K1, Z7
-	VMULPS.Z      Z2, Z7, K1, Z7
-	VEXTRACTF64X4 $0x01, Z7, Y8
-	VCVTPS2PD     Y8, Z8
-	VCVTPS2PD     Y7, Z7
-	VMULPD        Z7, Z7, Z7
-	VADDPD        Z7, Z5, Z5
-	VMULPD        Z8, Z8, Z8
-	VADDPD        Z8, Z6, Z6
-	VADDPD        Z8, Z7, Z7
-	VEXTRACTF64X4 $0x01, Z7, Y8
-	VADDPD        Y8, Y7, Y7
-	VEXTRACTF64X2 $0x01, Y7, X8
-	VADDPD        X8, X7, X7
-	VUNPCKHPD     X7, X7, X8
-	VADDSD        X8, X7, X7
-	VMOVSD        X7, (R11)
-	ADDQ          $0x00000008, R11
-	ADDQ          R9, R8
-	SUBQ          $0x01, R10
-	CMPQ          R10, $0x01
-	JAE           loop15
-
-done16:
-	VDIVPD       Z3, Z5, Z5
-	VCVTPD2PS    Z5, Y5
-	VDIVPD       Z3, Z6, Z6
-	VCVTPD2PS    Z6, Y6
-	VINSERTF64X4 $0x01, Y6, Z5, Z5
-	MOVQ         48(CX), R8
-	VMOVUPS.Z    (R8), K1, Z7
-	VMULPS       Z0, Z7, Z7
-	VMULPS       Z1, Z5, Z5
-	VADDPS.Z     Z5, Z7, K1, Z7
-	VSUBPS       Z7, Z7, Z8
-	LEAQ         (BX), R9
-	LEAQ         512(BX), R10
-	MOVQ         32(CX), R11
-	MOVQ         DX, R8
-
-again17:
-	MOVL      $0x0000ffff, R12
-	BZHIL     R8, R12, R12
-	KMOVW     R12, K2
-	VMOVUPD.Z (R9), K2, Z11
-	VDIVPD    Z4, Z11, Z11
-	VCVTPD2PS Z11, Y11
-	VMOVUPS.Z (R11), K2, Z12
-	VMULPS    Z0, Z12, Z12
-	VMULPS    Z1, Z11, Z11
-	VADDPS.Z  Z11, Z12, K2, Z12
-	VMOVUPS   Y12, (R10)
-	VSUBPS    Z12, Z12, Z11
-	VADDPS    Z11, Z8, Z8
-	ADDQ      $0x00000040, R9
-	ADDQ      $0x00000020, R10
-	ADDQ      $0x00000020, R11
-	SUBQ      $0x08, R8
-	JG        again17
-	VCMPPS    $0x03, Z8, Z8, K2
-	KORTESTW  K2, K2
-	JNZ       stop12
-	MOVQ      48(CX), R8
-	VMOVUPS   Z7, K1, (R8)
-	VPXORQ    Z9, Z9, Z9
-	VPXORQ    Z10, Z10, Z10
-	LEAQ      512(BX), R9
-	MOVQ      32(CX), R10
-	LEAQ      768(BX), R11
-	MOVQ      DX, R8
-
-again18:
-	MOVL          $0x0000ffff, R12
-	BZHIL         R8, R12, R12
-	KMOVW         R12, K2
-	VMOVUPS.Z     (R9), K2, Z8
-	VMOVUPS       Z8, K2, (R10)
-	VEXTRACTF64X4 $0x01, Z8, Y11
+loop18:
+	LEAQ          (R10)(DI*4), R14
+	VMOVUPS.Z     (R10), K1, Z10
+	VMULPS        Z2, Z10, Z10
+	VEXTRACTF64X4 $0x01, Z10, Y11
 	VCVTPS2PD     Y11, Z11
-	VCVTPS2PD     Y8, Z8
-	VADDPD        Z8, Z9, Z9
+	VCVTPS2PD     Y10, Z10
+	VMULPD        Z10, Z10, Z10
+	VADDPD        Z10, Z5, Z5
+	VMULPD        Z11, Z11, Z11
+	VADDPD        Z11, Z6, Z6
 	VADDPD        Z11, Z10, Z10
-	ADDQ          $0x00000040, R9
-	ADDQ          $0x00000040, R10
-	ADDQ          $0x00000040, R11
-	SUBQ          $0x10, R8
-	JG            again18
-	VADDPD        Z10, Z9, Z9
-	VEXTRACTF64X4 $0x01, Z9, Y8
-	VADDPD        Y8, Y9, Y9
-	VEXTRACTF64X2 $0x01, Y9, X8
-	VADDPD        X8, X9, X9
-	VUNPCKHPD     X9, X9, X8
-	VADDSD        X8, X9, X9
-	VDIVSD        X3, X9, X9
-	VCVTSD2SS     X9, X9, X9
-	VBROADCASTSS  X9, Z8
-	VPXORD        Z11, Z11, Z11
-	VCMPPS        $0x04, Z11, Z8, K2
-	LEAQ          512(BX), R9
-	MOVQ          32(CX), R10
-	LEAQ          768(BX), R11
-	MOVQ          DX, R8
+	VMOVUPS.Z     (R10)(DI*1), K1, Z11
+	VMULPS        Z2, Z11, Z11
+	VEXTRACTF64X4 $0x01, Z11, Y12
+	VCVTPS2PD     Y12, Z12
+	VCVTPS2PD     Y11, Z11
+	VMULPD        Z11, Z11, Z11
+	VADDPD        Z11, Z5, Z5
+	VMULPD        Z12, Z12, Z12
+	VADDPD        Z12, Z6, Z6
+	VADDPD        Z12, Z11, Z11
+	VMOVUPS.Z     (R10)(DI*2), K1, Z12
+	VMULPS        Z2, Z12, Z12
+	VEXTRACTF64X4 $0x01, Z12, Y13
+	VCVTPS2PD     Y13, Z13
+	VCVTPS2PD     Y12, Z12
+	VMULPD        Z12, Z12, Z12
+	VADDPD        Z12, Z5, Z5
+	VMULPD        Z13, Z13, Z13
+	VADDPD        Z13, Z6, Z6
+	VADDPD        Z13, Z12, Z12
+	VMOVUPS.Z     (R10)(R8*1), K1, Z13
+	VMULPS        Z2, Z13, Z13
+	VEXTRACTF64X4 $0x01, Z13, Y14
+	VCVTPS2PD     Y14, Z14
+	VCVTPS2PD     Y13, Z13
+	VMULPD        Z13, Z13, Z13
+	VADDPD        Z13, Z5, Z5
+	VMULPD        Z14, Z14, Z14
+	VADDPD        Z14, Z6, Z6
+	VADDPD        Z14, Z13, Z13
+	VMOVUPS.Z     (R14), K1, Z14
+	VMULPS        Z2, Z14, Z14
+	VEXTRACTF64X4 $0x01, Z14, Y15
+	VCVTPS2PD     Y15, Z15
+	VCVTPS2PD     Y14, Z14
+	VMULPD        Z14, Z14, Z14
+	VADDPD        Z14, Z5, Z5
+	VMULPD        Z15, Z15, Z15
+	VADDPD        Z15, Z6, Z6
+	VADDPD        Z15, Z14, Z14
+	VMOVUPS.Z     (R14)(DI*1), K1, Z15
+	VMULPS        Z2, Z15, Z15
+	VEXTRACTF64X4 $0x01, Z15, Y16
+	VCVTPS2PD     Y16, Z16
+	VCVTPS2PD     Y15, Z15
+	VMULPD        Z15, Z15, Z15
+	VADDPD        Z15, Z5, Z5
+	VMULPD        Z16, Z16, Z16
+	VADDPD        Z16, Z6, Z6
+	VADDPD        Z16, Z15, Z15
+	VMOVUPS.Z     (R14)(DI*2), K1, Z16
+	VMULPS        Z2, Z16, Z16
+	VEXTRACTF64X4 $0x01, Z16, Y17
+	VCVTPS2PD     Y17, Z17
+	VCVTPS2PD     Y16, Z16
+	VMULPD        Z16, Z16, Z16
+	VADDPD        Z16, Z5, Z5
+	VMULPD        Z17, Z17, Z17
+	VADDPD        Z17, Z6, Z6
+	VADDPD        Z17, Z16, Z16
+	VMOVUPS.Z     (R14)(R8*1), K1, Z17
+	VMULPS        Z2, Z17, Z17
+	VEXTRACTF64X4 $0x01, Z17, Y18
+	VCVTPS2PD     Y18, Z18
+	VCVTPS2PD     Y17, Z17
+	VMULPD        Z17, Z17, Z17
+	VADDPD        Z17, Z5, Z5
+	VMULPD        Z18, Z18, Z18
+	VADDPD        Z18, Z6, Z6
+	VADDPD        Z18, Z17, Z17
+	VSHUFF64X2    $0x44, Z12, Z10, Z18
+	VSHUFF64X2    $0xee, Z12, Z10, Z10
+	VADDPD        Z10, Z18, Z18
+	VSHUFF64X2    $0x44, Z16, Z14, Z10
+	VSHUFF64X2    $0xee, Z16, Z14, Z12
+	VADDPD        Z12, Z10, Z10
+	VSHUFF64X2    $0x88, Z10, Z18, Z12
+	VSHUFF64X2    $0xdd, Z10, Z18, Z10
+	VADDPD        Z10, Z12, Z12
+	VSHUFF64X2    $0x44, Z13, Z11, Z10
+	VSHUFF64X2    $0xee, Z13, Z11, Z11
+	VADDPD        Z11, Z10, Z10
+	VSHUFF64X2    $0x44, Z17, Z15, Z11
+	VSHUFF64X2    $0xee, Z17, Z15, Z13
+	VADDPD        Z13, Z11, Z11
+	VSHUFF64X2    $0x88, Z11, Z10, Z13
+	VSHUFF64X2    $0xdd, Z11, Z10, Z10
+	VADDPD        Z10, Z13, Z13
+	VUNPCKLPD     Z13, Z12, Z10
+	VUNPCKHPD     Z13, Z12, Z11
+	VADDPD        Z11, Z10, Z10
+	VDIVPD        Z4, Z10, Z10
+	VCVTPD2PS     Z10, Y10
+	VMOVUPS.Z     (R13), K2, Z11
+	VMULPS        Z0, Z11, Z11
+	VMULPS        Z1, Z10, Z10
+	VADDPS.Z      Z10, Z11, K2, Z11
+	VMOVUPS       Y11, (R12)
+	VSUBPS        Z11, Z11, Z10
+	VADDPS        Z10, Z7, Z7
+	VCVTPS2PD     Y11, Z10
+	VADDPD        Z10, Z8, Z10
+	VMOVAPD       Z9, Z8
+	VMOVAPD       Z10, Z9
+	LEAQ          (R10)(DI*8), R10
+	ADDQ          $0x00000020, R12
+	ADDQ          $0x00000020, R13
+	SUBQ          $0x08, R11
+	CMPQ          R11, $0x08
+	JAE           loop18
 
-again19:
-	MOVL      $0x0000ffff, R12
-	BZHIL     R8, R12, R12
-	KMOVW     R12, K3
-	VMOVUPS.Z (R9), K3, Z11
-	VDIVPS.Z  Z8, Z11, K2, Z11
-	VMOVUPS   Z11, (R11)
-	ADDQ      $0x00000040, R9
-	ADDQ      $0x00000040, R10
-	ADDQ      $0x00000040, R11
-	SUBQ      $0x10, R8
-	JG        again19
-	LEAQ      768(BX), R9
-	MOVQ      DX, R8
-	CMPQ      R8, $0x01
-	JB        done21
+done19:
+	TESTQ         R11, R11
+	JZ            none20
+	MOVL          $0x0000ffff, R14
+	BZHIL         R11, R14, R14
+	KMOVW         R14, K3
+	IMUL3Q        $0x00, DI, R14
+	ADDQ          R10, R14
+	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ          R11, $0x00
+	CMOVQLE       R15, R14
+	VMOVUPS.Z     (R14), K1, Z10
+	VMULPS        Z2, Z10, Z10
+	VEXTRACTF64X4 $0x01, Z10, Y11
+	VCVTPS2PD     Y11, Z11
+	VCVTPS2PD     Y10, Z10
+	VMULPD        Z10, Z10, Z10
+	VADDPD        Z10, Z5, Z5
+	VMULPD        Z11, Z11, Z11
+	VADDPD        Z11, Z6, Z6
+	VADDPD        Z11, Z10, Z10
+	IMUL3Q        $0x01, DI, R14
+	ADDQ          R10, R14
+	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ          R11, $0x01
+	CMOVQLE       R15, R14
+	VMOVUPS.Z     (R14), K1, Z11
+	VMULPS        Z2, Z11, Z11
+	VEXTRACTF64X4 $0x01, Z11, Y12
+	VCVTPS2PD     Y12, Z12
+	VCVTPS2PD     Y11, Z11
+	VMULPD        Z11, Z11, Z11
+	VADDPD        Z11, Z5, Z5
+	VMULPD        Z12, Z12, Z12
+	VADDPD        Z12, Z6, Z6
+	VADDPD        Z12, Z11, Z11
+	IMUL3Q        $0x02, DI, R14
+	ADDQ          R10, R14
+	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ          R11, $0x02
+	CMOVQLE       R15, R14
+	VMOVUPS.Z     (R14), K1, Z12
+	VMULPS        Z2, Z12, Z12
+	VEXTRACTF64X4 $0x01, Z12, Y13
+	VCVTPS2PD     Y13, Z13
+	VCVTPS2PD     Y12, Z12
+	VMULPD        Z12, Z12, Z12
+	VADDPD        Z12, Z5, Z5
+	VMULPD        Z13, Z13, Z13
+	VADDPD        Z13, Z6, Z6
+	VADDPD        Z13, Z12, Z12
+	IMUL3Q        $0x03, DI, R14
+	ADDQ          R10, R14
+	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ          R11, $0x03
+	CMOVQLE       R15, R14
+	VMOVUPS.Z     (R14), K1, Z13
+	VMULPS        Z2, Z13, Z13
+	VEXTRACTF64X4 $0x01, Z13, Y14
+	VCVTPS2PD     Y14, Z14
+	VCVTPS2PD     Y13, Z13
+	VMULPD        Z13, Z13, Z13
+	VADDPD        Z13, Z5, Z5
+	VMULPD        Z14, Z14, Z14
+	VADDPD        Z14, Z6, Z6
+	VADDPD        Z14, Z13, Z13
+	IMUL3Q        $0x04, DI, R14
+	ADDQ          R10, R14
+	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ          R11, $0x04
+	CMOVQLE       R15, R14
+	VMOVUPS.Z     (R14), K1, Z14
+	VMULPS        Z2, Z14, Z14
+	VEXTRACTF64X4 $0x01, Z14, Y15
+	VCVTPS2PD     Y15, Z15
+	VCVTPS2PD     Y14, Z14
+	VMULPD        Z14, Z14, Z14
+	VADDPD        Z14, Z5, Z5
+	VMULPD        Z15, Z15, Z15
+	VADDPD        Z15, Z6, Z6
+	VADDPD        Z15, Z14, Z14
+	IMUL3Q        $0x05, DI, R14
+	ADDQ          R10, R14
+	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ          R11, $0x05
+	CMOVQLE       R15, R14
+	VMOVUPS.Z     (R14), K1, Z15
+	VMULPS        Z2, Z15, Z15
+	VEXTRACTF64X4 $0x01, Z15, Y16
+	VCVTPS2PD     Y16, Z16
+	VCVTPS2PD     Y15, Z15
+	VMULPD        Z15, Z15, Z15
+	VADDPD        Z15, Z5, Z5
+	VMULPD        Z16, Z16, Z16
+	VADDPD        Z16, Z6, Z6
+	VADDPD        Z16, Z15, Z15
+	IMUL3Q        $0x06, DI, R14
+	ADDQ          R10, R14
+	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ          R11, $0x06
+	CMOVQLE       R15, R14
+	VMOVUPS.Z     (R14), K1, Z16
+	VMULPS        Z2, Z16, Z16
+	VEXTRACTF64X4 $0x01, Z16, Y17
+	VCVTPS2PD     Y17, Z17
+	VCVTPS2PD     Y16, Z16
+	VMULPD        Z16, Z16, Z16
+	VADDPD        Z16, Z5, Z5
+	VMULPD        Z17, Z17, Z17
+	VADDPD        Z17, Z6, Z6
+	VADDPD        Z17, Z16, Z16
+	IMUL3Q        $0x07, DI, R14
+	ADDQ          R10, R14
+	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R10
+	CMPQ          R11, $0x07
+	CMOVQLE       R10, R14
+	VMOVUPS.Z     (R14), K1, Z17
+	VMULPS        Z2, Z17, Z17
+	VEXTRACTF64X4 $0x01, Z17, Y18
+	VCVTPS2PD     Y18, Z18
+	VCVTPS2PD     Y17, Z17
+	VMULPD        Z17, Z17, Z17
+	VADDPD        Z17, Z5, Z5
+	VMULPD        Z18, Z18, Z18
+	VADDPD        Z18, Z6, Z6
+	VADDPD        Z18, Z17, Z17
+	VSHUFF64X2    $0x44, Z12, Z10, Z18
+	VSHUFF64X2    $0xee, Z12, Z10, Z10
+	VADDPD        Z10, Z18, Z18
+	VSHUFF64X2    $0x44, Z16, Z14, Z10
+	VSHUFF64X2    $0xee, Z16, Z14, Z12
+	VADDPD        Z12, Z10, Z10
+	VSHUFF64X2    $0x88, Z10, Z18, Z12
+	VSHUFF64X2    $0xdd, Z10, Z18, Z10
+	VADDPD        Z10, Z12, Z12
+	VSHUFF64X2    $0x44, Z13, Z11, Z10
+	VSHUFF64X2    $0xee, Z13, Z11, Z11
+	VADDPD        Z11, Z10, Z10
+	VSHUFF64X2    $0x44, Z17, Z15, Z11
+	VSHUFF64X2    $0xee, Z17, Z15, Z13
+	VADDPD        Z13, Z11, Z11
+	VSHUFF64X2    $0x88, Z11, Z10, Z13
+	VSHUFF64X2    $0xdd, Z11, Z10, Z10
+	VADDPD        Z10, Z13, Z13
+	VUNPCKLPD     Z13, Z12, Z10
+	VUNPCKHPD     Z13, Z12, Z11
+	VADDPD        Z11, Z10, Z10
+	VDIVPD        Z4, Z10, Z10
+	VCVTPD2PS     Z10, Y10
+	VMOVUPS.Z     (R13), K3, Z11
+	VMULPS        Z0, Z11, Z11
+	VMULPS        Z1, Z10, Z10
+	VADDPS.Z      Z10, Z11, K3, Z11
+	VMOVUPS       Y11, (R12)
+	VSUBPS        Z11, Z11, Z10
+	VADDPS        Z10, Z7, Z7
+	VCVTPS2PD     Y11, Z10
+	VADDPD        Z10, Z8, Z10
+	VMOVAPD       Z9, Z8
+	VMOVAPD       Z10, Z9
 
-loop20:
-	VMULPS.BCST (R9), Z7, Z8
-	VMOVUPS     Z8, (AX)
-	ADDQ        $0x00000004, R9
-	LEAQ        (AX)(SI*4), AX
-	SUBQ        $0x01, R8
-	CMPQ        R8, $0x01
-	JAE         loop20
+none20:
+	VDIVPD        Z3, Z5, Z5
+	VCVTPD2PS     Z5, Y5
+	VDIVPD        Z3, Z6, Z6
+	VCVTPD2PS     Z6, Y6
+	VINSERTF64X4  $0x01, Y6, Z5, Z5
+	MOVQ          48(CX), R10
+	VMOVUPS.Z     (R10), K1, Z10
+	VMULPS        Z0, Z10, Z10
+	VMULPS        Z1, Z5, Z5
+	VADDPS.Z      Z5, Z10, K1, Z10
+	VSUBPS        Z10, Z10, Z11
+	VADDPS        Z11, Z7, Z7
+	VCMPPS        $0x03, Z7, Z7, K3
+	KORTESTW      K3, K3
+	JNZ           stop15
+	MOVQ          48(CX), R10
+	VMOVUPS       Z10, K1, (R10)
+	VADDPD        Z9, Z8, Z8
+	VEXTRACTF64X4 $0x01, Z8, Y11
+	VADDPD        Y11, Y8, Y8
+	VEXTRACTF64X2 $0x01, Y8, X11
+	VADDPD        X11, X8, X8
+	VUNPCKHPD     X8, X8, X11
+	VADDSD        X11, X8, X8
+	VDIVSD        X3, X8, X8
+	VCVTSD2SS     X8, X8, X8
+	VBROADCASTSS  X8, Y11
+	VPXORD        Y12, Y12, Y12
+	VCMPPS        $0x04, Y12, Y11, K3
+	LEAQ          (BX), R11
+	MOVQ          32(CX), R12
+	LEAQ          256(BX), R13
+	MOVQ          DX, R10
+	CMPQ          R10, $0x08
+	JB            done22
 
-done21:
-	ADDQ $0x00000058, CX
-	SUBQ $0x01, DI
-	CMPQ DI, $0x01
-	JAE  loop13
+loop21:
+	VMOVUPS  (R11), Y12
+	VMOVUPS  Y12, K2, (R12)
+	VDIVPS.Z Y11, Y12, K3, Y12
+	VMOVUPS  Y12, (R13)
+	ADDQ     $0x00000020, R11
+	ADDQ     $0x00000020, R12
+	ADDQ     $0x00000020, R13
+	SUBQ     $0x08, R10
+	CMPQ     R10, $0x08
+	JAE      loop21
 
-done14:
-stop12:
-	MOVQ matrices_len+32(FP), AX
-	SUBQ DI, AX
-	MOVQ AX, ret+88(FP)
-	VZEROUPPER
-	RET
+done22:
+	TESTQ    R10, R10
+	JZ       none23
+	MOVL     $0x0000ffff, R14
+	BZHIL    R10, R14, R14
+	KMOVW    R14, K4
+	VMOVUPS  (R11), Y12
+	VMOVUPS  Y12, K4, (R12)
+	VDIVPS.Z Y11, Y12, K3, Y12
+	VMOVUPS  Y12, (R13)
 
-// func FactorSmallBF16AVX512(products []float32, matrices [][11]uintptr, rows int, cols int, scale float32, beta2 float32, oneMinusBeta2 float32, scratch *[256]float32) int
-// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2
-TEXT ·FactorSmallBF16AVX512(SB), $0-96
-	CMPQ         cols+56(FP), $0x08
-	JA           wide22
-	MOVQ         products_base+0(FP), AX
-	MOVQ         matrices_base+24(FP), CX
-	MOVQ         rows+48(FP), DX
-	MOVQ         scratch+80(FP), BX
-	VBROADCASTSS beta2+68(FP), Z0
-	VBROADCASTSS oneMinusBeta2+72(FP), Z1
-	VBROADCASTSS scale+64(FP), Z2
-	MOVQ         cols+56(FP), SI
-	MOVL         $0x0000ffff, DI
-	BZHIL        SI, DI, DI
-	KMOVW        DI, K1
-	VPBROADCASTQ DX, Z3
-	VCVTQQ2PD    Z3, Z3
-	VPBROADCASTQ SI, Z4
-	VCVTQQ2PD    Z4, Z4
-	MOVQ         matrices_len+32(FP), DI
-	CMPQ         DI, $0x01
-	JB           done25
+none23:
+	LEAQ 256(BX), R11
+	MOVQ DX, R10
+	CMPQ R10, $0x04
+	JB   done25
 
 loop24:
-	VPXORQ Z5, Z5, Z5
-	MOVQ   16(CX), R8
-	LEAQ   (BX), R11
-	MOVQ   SI, R9
-	SHLQ   $0x01, R9
-	MOVQ   DX, R10
-	CMPQ   R10, $0x01
-	JB     done27
-
-loop26:
-	VPMOVZXWD.Z   (R8), K1, Z6
-	VPSLLD        $0x10, Z6, Z6
-	VMULPS.Z      Z2, Z6, K1, Z6
-	VCVTPS2PD     Y6, Z6
-	VMULPD        Z6, Z6, Z6
-	VADDPD        Z6, Z5, Z5
-	VEXTRACTF64X4 $0x01, Z6, Y9
-	VADDPD        Y9, Y6, Y6
-	VEXTRACTF64X2 $0x01, Y6, X9
-	VADDPD        X9, X6, X6
-	VUNPCKHPD     X6, X6, X9
-	VADDSD        X9, X6, X6
-	VMOVSD        X6, (R11)
-	ADDQ          $0x00000008, R11
-	ADDQ          R9, R8
-	SUBQ          $0x01, R10
-	CMPQ          R10, $0x01
-	JAE           loop26
-
-done27:
-	VDIVPD    Z3, Z5, Z5
-	VCVTPD2PS Z5, Y5
-	MOVQ      48(CX), R8
-	VMOVUPS.Z (R8), K1, Z6
-	VMULPS    Z0, Z6, Z6
-	VMULPS    Z1, Z5, Z5
-	VADDPS.Z  Z5, Z6, K1, Z6
-	VSUBPS    Z6, Z6, Z9
-	LEAQ      (BX), R9
-	LEAQ      512(BX), R10
-	MOVQ      32(CX), R11
-	MOVQ      DX, R8
-
-again28:
-	MOVL      $0x0000ffff, R12
-	BZHIL     R8, R12, R12
-	KMOVW     R12, K2
-	VMOVUPD.Z (R9), K2, Z10
-	VDIVPD    Z4, Z10, Z10
-	VCVTPD2PS Z10, Y10
-	VMOVUPS.Z (R11), K2, Z11
-	VMULPS    Z0, Z11, Z11
-	VMULPS    Z1, Z10, Z10
-	VADDPS.Z  Z10, Z11, K2, Z11
-	VMOVUPS   Y11, (R10)
-	VSUBPS    Z11, Z11, Z10
-	VADDPS    Z10, Z9, Z9
-	ADDQ      $0x00000040, R9
-	ADDQ      $0x00000020, R10
-	ADDQ      $0x00000020, R11
-	SUBQ      $0x08, R8
-	JG        again28
-	VCMPPS    $0x03, Z9, Z9, K2
-	KORTESTW  K2, K2
-	JNZ       stop23
-	MOVQ      48(CX), R8
-	VMOVUPS   Z6, K1, (R8)
-	VPXORQ    Z7, Z7, Z7
-	VPXORQ    Z8, Z8, Z8
-	LEAQ      512(BX), R9
-	MOVQ      32(CX), R10
-	LEAQ      768(BX), R11
-	MOVQ      DX, R8
-
-again29:
-	MOVL          $0x0000ffff, R12
-	BZHIL         R8, R12, R12
-	KMOVW         R12, K2
-	VMOVUPS.Z     (R9), K2, Z9
-	VMOVUPS       Z9, K2, (R10)
-	VEXTRACTF64X4 $0x01, Z9, Y10
-	VCVTPS2PD     Y10, Z10
-	VCVTPS2PD     Y9, Z9
-	VADDPD        Z9, Z7, Z7
-	VADDPD        Z10, Z8, Z8
-	ADDQ          $0x00000040, R9
-	ADDQ          $0x00000040, R10
-	ADDQ          $0x00000040, R11
-	SUBQ          $0x10, R8
-	JG            again29
-	VADDPD        Z8, Z7, Z7
-	VEXTRACTF64X4 $0x01, Z7, Y9
-	VADDPD        Y9, Y7, Y7
-	VEXTRACTF64X2 $0x01, Y7, X9
-	VADDPD        X9, X7, X7
-	VUNPCKHPD     X7, X7, X9
-	VADDSD        X9, X7, X7
-	VDIVSD        X3, X7, X7
-	VCVTSD2SS     X7, X7, X7
-	VBROADCASTSS  X7, Z9
-	VPXORD        Z10, Z10, Z10
-	VCMPPS        $0x04, Z10, Z9, K2
-	LEAQ          512(BX), R9
-	MOVQ          32(CX), R10
-	LEAQ          768(BX), R11
-	MOVQ          DX, R8
-
-again30:
-	MOVL      $0x0000ffff, R12
-	BZHIL     R8, R12, R12
-	KMOVW     R12, K3
-	VMOVUPS.Z (R9), K3, Z10
-	VDIVPS.Z  Z9, Z10, K2, Z10
-	VMOVUPS   Z10, (R11)
-	ADDQ      $0x00000040, R9
-	ADDQ      $0x00000040, R10
-	ADDQ      $0x00000040, R11
-	SUBQ      $0x10, R8
-	JG        again30
-	LEAQ      768(BX), R9
-	MOVQ      DX, R8
-	CMPQ      R8, $0x01
-	JB        done32
-
-loop31:
-	VMULPS.BCST (R9), Y6, Y9
-	VMOVUPS     Y9, (AX)
-	ADDQ        $0x00000004, R9
+	VMULPS.BCST (R11), Z10, Z11
+	VMOVUPS     Z11, (AX)
 	LEAQ        (AX)(SI*4), AX
-	SUBQ        $0x01, R8
-	CMPQ        R8, $0x01
-	JAE         loop31
-
-done32:
-	ADDQ $0x00000058, CX
-	SUBQ $0x01, DI
-	CMPQ DI, $0x01
-	JAE  loop24
+	VMULPS.BCST 4(R11), Z10, Z11
+	VMOVUPS     Z11, (AX)
+	LEAQ        (AX)(SI*4), AX
+	VMULPS.BCST 8(R11), Z10, Z11
+	VMOVUPS     Z11, (AX)
+	LEAQ        (AX)(SI*4), AX
+	VMULPS.BCST 12(R11), Z10, Z11
+	VMOVUPS     Z11, (AX)
+	LEAQ        (AX)(SI*4), AX
+	ADDQ        $0x00000010, R11
+	SUBQ        $0x04, R10
+	CMPQ        R10, $0x04
+	JAE         loop24
 
 done25:
-stop23:
+	CMPQ R10, $0x01
+	JB   done27
+
+loop26:
+	VMULPS.BCST (R11), Z10, Z11
+	VMOVUPS     Z11, (AX)
+	LEAQ        (AX)(SI*4), AX
+	ADDQ        $0x00000004, R11
+	SUBQ        $0x01, R10
+	CMPQ        R10, $0x01
+	JAE         loop26
+
+done27:
+	ADDQ $0x00000058, CX
+	SUBQ $0x01, R9
+	CMPQ R9, $0x01
+	JAE  loop16
+
+done17:
+stop15:
 	MOVQ matrices_len+32(FP), AX
-	SUBQ DI, AX
+	SUBQ R9, AX
 	MOVQ AX, ret+88(FP)
 	VZEROUPPER
 	RET
 
-wide22:
+DATA zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB)/4, $0x00000000
+DATA zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+4(SB)/4, $0x00000000
+DATA zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+8(SB)/4, $0x00000000
+DATA zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+12(SB)/4, $0x00000000
+DATA zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+16(SB)/4, $0x00000000
+DATA zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+20(SB)/4, $0x00000000
+DATA zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+24(SB)/4, $0x00000000
+DATA zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+28(SB)/4, $0x00000000
+DATA zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+32(SB)/4, $0x00000000
+DATA zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+36(SB)/4, $0x00000000
+DATA zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+40(SB)/4, $0x00000000
+DATA zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+44(SB)/4, $0x00000000
+DATA zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+48(SB)/4, $0x00000000
+DATA zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+52(SB)/4, $0x00000000
+DATA zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+56(SB)/4, $0x00000000
+DATA zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+60(SB)/4, $0x00000000
+GLOBL zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>(SB), RODATA|NOPTR, $64
+
+// func FactorSmallBF16AVX512(products []float32, matrices [][11]uintptr, rows int, cols int, scale float32, beta2 float32, oneMinusBeta2 float32, scratch *[128]float32) int
+// Requires: AVX, AVX2, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV
+TEXT ·FactorSmallBF16AVX512(SB), $0-96
+	CMPQ         cols+56(FP), $0x08
+	JA           wide28
 	MOVQ         products_base+0(FP), AX
 	MOVQ         matrices_base+24(FP), CX
 	MOVQ         rows+48(FP), DX
@@ -529,171 +820,808 @@ wide22:
 	VBROADCASTSS beta2+68(FP), Z0
 	VBROADCASTSS oneMinusBeta2+72(FP), Z1
 	VBROADCASTSS scale+64(FP), Z2
-	MOVQ         cols+56(FP), SI
-	MOVL         $0x0000ffff, DI
-	BZHIL        SI, DI, DI
-	KMOVW        DI, K1
+	MOVQ         cols+56(FP), DI
+	MOVL         $0x0000ffff, SI
+	BZHIL        DI, SI, SI
+	KMOVW        SI, K1
 	VPBROADCASTQ DX, Z3
 	VCVTQQ2PD    Z3, Z3
-	VPBROADCASTQ SI, Z4
+	VPBROADCASTQ DI, Z4
 	VCVTQQ2PD    Z4, Z4
-	MOVQ         matrices_len+32(FP), DI
-	CMPQ         DI, $0x01
-	JB           done35
+	MOVQ         DI, SI
+	SHLQ         $0x01, DI
+	LEAQ         (DI)(DI*2), R8
+	MOVL         $0x000000ff, R9
+	KMOVW        R9, K2
+	MOVQ         matrices_len+32(FP), R9
+	CMPQ         R9, $0x01
+	JB           done31
 
-loop34:
+loop30:
 	VPXORQ Z5, Z5, Z5
 	VPXORQ Z6, Z6, Z6
-	MOVQ   16(CX), R8
-	LEAQ   (BX), R11
-	MOVQ   SI, R9
-	SHLQ   $0x01, R9
-	MOVQ   DX, R10
-	CMPQ   R10, $0x01
-	JB     done37
+	VPXORQ Z7, Z7, Z7
+	VPXORQ Z8, Z8, Z8
+	MOVQ   16(CX), R10
+	LEAQ   (BX), R12
+	MOVQ   32(CX), R13
+	MOVQ   DX, R11
+	CMPQ   R11, $0x08
+	JB     done33
 
-loop36:
-	VPMOVZXWD.Z   (R8), K1, Z7
-	VPSLLD        $0x10, Z7, Z7
-	VMULPS.Z      Z2, Z7, K1, Z7
-	VEXTRACTF64X4 $0x01, Z7, Y8
-	VCVTPS2PD     Y8, Z8
-	VCVTPS2PD     Y7, Z7
-	VMULPD        Z7, Z7, Z7
-	VADDPD        Z7, Z5, Z5
-	VMULPD        Z8, Z8, Z8
-	VADDPD        Z8, Z6, Z6
+loop32:
+	LEAQ        (R10)(DI*4), R14
+	VPMOVZXWD.Z (R10), K1, Z9
+	VPSLLD      $0x10, Z9, Z9
+	VMULPS      Z2, Z9, Z9
+	VCVTPS2PD   Y9, Z9
+	VMULPD      Z9, Z9, Z9
+	VADDPD      Z9, Z5, Z5
+	VPMOVZXWD.Z (R10)(DI*1), K1, Z10
+	VPSLLD      $0x10, Z10, Z10
+	VMULPS      Z2, Z10, Z10
+	VCVTPS2PD   Y10, Z10
+	VMULPD      Z10, Z10, Z10
+	VADDPD      Z10, Z5, Z5
+	VPMOVZXWD.Z (R10)(DI*2), K1, Z11
+	VPSLLD      $0x10, Z11, Z11
+	VMULPS      Z2, Z11, Z11
+	VCVTPS2PD   Y11, Z11
+	VMULPD      Z11, Z11, Z11
+	VADDPD      Z11, Z5, Z5
+	VPMOVZXWD.Z (R10)(R8*1), K1, Z12
+	VPSLLD      $0x10, Z12, Z12
+	VMULPS      Z2, Z12, Z12
+	VCVTPS2PD   Y12, Z12
+	VMULPD      Z12, Z12, Z12
+	VADDPD      Z12, Z5, Z5
+	VPMOVZXWD.Z (R14), K1, Z13
+	VPSLLD      $0x10, Z13, Z13
+	VMULPS      Z2, Z13, Z13
+	VCVTPS2PD   Y13, Z13
+	VMULPD      Z13, Z13, Z13
+	VADDPD      Z13, Z5, Z5
+	VPMOVZXWD.Z (R14)(DI*1), K1, Z14
+	VPSLLD      $0x10, Z14, Z14
+	VMULPS      Z2, Z14, Z14
+	VCVTPS2PD   Y14, Z14
+	VMULPD      Z14, Z14, Z14
+	VADDPD      Z14, Z5, Z5
+	VPMOVZXWD.Z (R14)(DI*2), K1, Z15
+	VPSLLD      $0x10, Z15, Z15
+	VMULPS      Z2, Z15, Z15
+	VCVTPS2PD   Y15, Z15
+	VMULPD      Z15, Z15, Z15
+	VADDPD      Z15, Z5, Z5
+	VPMOVZXWD.Z (R14)(R8*1), K1, Z16
+	VPSLLD      $0x10, Z16, Z16
+	VMULPS      Z2, Z16, Z16
+	VCVTPS2PD   Y16, Z16
+	VMULPD      Z16, Z16, Z16
+	VADDPD      Z16, Z5, Z5
+	VSHUFF64X2  $0x44, Z11, Z9, Z17
+	VSHUFF64X2  $0xee, Z11, Z9, Z9
+	VADDPD      Z9, Z17, Z17
+	VSHUFF64X2  $0x44, Z15, Z13, Z9
+	VSHUFF64X2  $0xee, Z15, Z13, Z11
+	VADDPD      Z11, Z9, Z9
+	VSHUFF64X2  $0x88, Z9, Z17, Z11
+	VSHUFF64X2  $0xdd, Z9, Z17, Z9
+	VADDPD      Z9, Z11, Z11
+	VSHUFF64X2  $0x44, Z12, Z10, Z9
+	VSHUFF64X2  $0xee, Z12, Z10, Z10
+	VADDPD      Z10, Z9, Z9
+	VSHUFF64X2  $0x44, Z16, Z14, Z10
+	VSHUFF64X2  $0xee, Z16, Z14, Z12
+	VADDPD      Z12, Z10, Z10
+	VSHUFF64X2  $0x88, Z10, Z9, Z12
+	VSHUFF64X2  $0xdd, Z10, Z9, Z9
+	VADDPD      Z9, Z12, Z12
+	VUNPCKLPD   Z12, Z11, Z9
+	VUNPCKHPD   Z12, Z11, Z10
+	VADDPD      Z10, Z9, Z9
+	VDIVPD      Z4, Z9, Z9
+	VCVTPD2PS   Z9, Y9
+	VMOVUPS.Z   (R13), K2, Z10
+	VMULPS      Z0, Z10, Z10
+	VMULPS      Z1, Z9, Z9
+	VADDPS.Z    Z9, Z10, K2, Z10
+	VMOVUPS     Y10, (R12)
+	VSUBPS      Z10, Z10, Z9
+	VADDPS      Z9, Z6, Z6
+	VCVTPS2PD   Y10, Z9
+	VADDPD      Z9, Z7, Z9
+	VMOVAPD     Z8, Z7
+	VMOVAPD     Z9, Z8
+	LEAQ        (R10)(DI*8), R10
+	ADDQ        $0x00000020, R12
+	ADDQ        $0x00000020, R13
+	SUBQ        $0x08, R11
+	CMPQ        R11, $0x08
+	JAE         loop32
+
+done33:
+	TESTQ       R11, R11
+	JZ          none34
+	MOVL        $0x0000ffff, R14
+	BZHIL       R11, R14, R14
+	KMOVW       R14, K3
+	IMUL3Q      $0x00, DI, R14
+	ADDQ        R10, R14
+	LEAQ        zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ        R11, $0x00
+	CMOVQLE     R15, R14
+	VPMOVZXWD.Z (R14), K1, Z9
+	VPSLLD      $0x10, Z9, Z9
+	VMULPS      Z2, Z9, Z9
+	VCVTPS2PD   Y9, Z9
+	VMULPD      Z9, Z9, Z9
+	VADDPD      Z9, Z5, Z5
+	IMUL3Q      $0x01, DI, R14
+	ADDQ        R10, R14
+	LEAQ        zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ        R11, $0x01
+	CMOVQLE     R15, R14
+	VPMOVZXWD.Z (R14), K1, Z10
+	VPSLLD      $0x10, Z10, Z10
+	VMULPS      Z2, Z10, Z10
+	VCVTPS2PD   Y10, Z10
+	VMULPD      Z10, Z10, Z10
+	VADDPD      Z10, Z5, Z5
+	IMUL3Q      $0x02, DI, R14
+	ADDQ        R10, R14
+	LEAQ        zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ        R11, $0x02
+	CMOVQLE     R15, R14
+	VPMOVZXWD.Z (R14), K1, Z11
+	VPSLLD      $0x10, Z11, Z11
+	VMULPS      Z2, Z11, Z11
+	VCVTPS2PD   Y11, Z11
+	VMULPD      Z11, Z11, Z11
+	VADDPD      Z11, Z5, Z5
+	IMUL3Q      $0x03, DI, R14
+	ADDQ        R10, R14
+	LEAQ        zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ        R11, $0x03
+	CMOVQLE     R15, R14
+	VPMOVZXWD.Z (R14), K1, Z12
+	VPSLLD      $0x10, Z12, Z12
+	VMULPS      Z2, Z12, Z12
+	VCVTPS2PD   Y12, Z12
+	VMULPD      Z12, Z12, Z12
+	VADDPD      Z12, Z5, Z5
+	IMUL3Q      $0x04, DI, R14
+	ADDQ        R10, R14
+	LEAQ        zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ        R11, $0x04
+	CMOVQLE     R15, R14
+	VPMOVZXWD.Z (R14), K1, Z13
+	VPSLLD      $0x10, Z13, Z13
+	VMULPS      Z2, Z13, Z13
+	VCVTPS2PD   Y13, Z13
+	VMULPD      Z13, Z13, Z13
+	VADDPD      Z13, Z5, Z5
+	IMUL3Q      $0x05, DI, R14
+	ADDQ        R10, R14
+	LEAQ        zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ        R11, $0x05
+	CMOVQLE     R15, R14
+	VPMOVZXWD.Z (R14), K1, Z14
+	VPSLLD      $0x10, Z14, Z14
+	VMULPS      Z2, Z14, Z14
+	VCVTPS2PD   Y14, Z14
+	VMULPD      Z14, Z14, Z14
+	VADDPD      Z14, Z5, Z5
+	IMUL3Q      $0x06, DI, R14
+	ADDQ        R10, R14
+	LEAQ        zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ        R11, $0x06
+	CMOVQLE     R15, R14
+	VPMOVZXWD.Z (R14), K1, Z15
+	VPSLLD      $0x10, Z15, Z15
+	VMULPS      Z2, Z15, Z15
+	VCVTPS2PD   Y15, Z15
+	VMULPD      Z15, Z15, Z15
+	VADDPD      Z15, Z5, Z5
+	IMUL3Q      $0x07, DI, R14
+	ADDQ        R10, R14
+	LEAQ        zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R10
+	CMPQ        R11, $0x07
+	CMOVQLE     R10, R14
+	VPMOVZXWD.Z (R14), K1, Z16
+	VPSLLD      $0x10, Z16, Z16
+	VMULPS      Z2, Z16, Z16
+	VCVTPS2PD   Y16, Z16
+	VMULPD      Z16, Z16, Z16
+	VADDPD      Z16, Z5, Z5
+	VSHUFF64X2  $0x44, Z11, Z9, Z17
+	VSHUFF64X2  $0xee, Z11, Z9, Z9
+	VADDPD      Z9, Z17, Z17
+	VSHUFF64X2  $0x44, Z15, Z13, Z9
+	VSHUFF64X2  $0xee, Z15, Z13, Z11
+	VADDPD      Z11, Z9, Z9
+	VSHUFF64X2  $0x88, Z9, Z17, Z11
+	VSHUFF64X2  $0xdd, Z9, Z17, Z9
+	VADDPD      Z9, Z11, Z11
+	VSHUFF64X2  $0x44, Z12, Z10, Z9
+	VSHUFF64X2  $0xee, Z12, Z10, Z10
+	VADDPD      Z10, Z9, Z9
+	VSHUFF64X2  $0x44, Z16, Z14, Z10
+	VSHUFF64X2  $0xee, Z16, Z14, Z12
+	VADDPD      Z12, Z10, Z10
+	VSHUFF64X2  $0x88, Z10, Z9, Z12
+	VSHUFF64X2  $0xdd, Z10, Z9, Z9
+	VADDPD      Z9, Z12, Z12
+	VUNPCKLPD   Z12, Z11, Z9
+	VUNPCKHPD   Z12, Z11, Z10
+	VADDPD      Z10, Z9, Z9
+	VDIVPD      Z4, Z9, Z9
+	VCVTPD2PS   Z9, Y9
+	VMOVUPS.Z   (R13), K3, Z10
+	VMULPS      Z0, Z10, Z10
+	VMULPS      Z1, Z9, Z9
+	VADDPS.Z    Z9, Z10, K3, Z10
+	VMOVUPS     Y10, (R12)
+	VSUBPS      Z10, Z10, Z9
+	VADDPS      Z9, Z6, Z6
+	VCVTPS2PD   Y10, Z9
+	VADDPD      Z9, Z7, Z9
+	VMOVAPD     Z8, Z7
+	VMOVAPD     Z9, Z8
+
+none34:
+	VDIVPD        Z3, Z5, Z5
+	VCVTPD2PS     Z5, Y5
+	MOVQ          48(CX), R10
+	VMOVUPS.Z     (R10), K1, Z9
+	VMULPS        Z0, Z9, Z9
+	VMULPS        Z1, Z5, Z5
+	VADDPS.Z      Z5, Z9, K1, Z9
+	VSUBPS        Z9, Z9, Z10
+	VADDPS        Z10, Z6, Z6
+	VCMPPS        $0x03, Z6, Z6, K3
+	KORTESTW      K3, K3
+	JNZ           stop29
+	MOVQ          48(CX), R10
+	VMOVUPS       Z9, K1, (R10)
 	VADDPD        Z8, Z7, Z7
-	VEXTRACTF64X4 $0x01, Z7, Y8
-	VADDPD        Y8, Y7, Y7
-	VEXTRACTF64X2 $0x01, Y7, X8
-	VADDPD        X8, X7, X7
-	VUNPCKHPD     X7, X7, X8
-	VADDSD        X8, X7, X7
-	VMOVSD        X7, (R11)
-	ADDQ          $0x00000008, R11
-	ADDQ          R9, R8
-	SUBQ          $0x01, R10
-	CMPQ          R10, $0x01
-	JAE           loop36
+	VEXTRACTF64X4 $0x01, Z7, Y10
+	VADDPD        Y10, Y7, Y7
+	VEXTRACTF64X2 $0x01, Y7, X10
+	VADDPD        X10, X7, X7
+	VUNPCKHPD     X7, X7, X10
+	VADDSD        X10, X7, X7
+	VDIVSD        X3, X7, X7
+	VCVTSD2SS     X7, X7, X7
+	VBROADCASTSS  X7, Y10
+	VPXORD        Y11, Y11, Y11
+	VCMPPS        $0x04, Y11, Y10, K3
+	LEAQ          (BX), R11
+	MOVQ          32(CX), R12
+	LEAQ          256(BX), R13
+	MOVQ          DX, R10
+	CMPQ          R10, $0x08
+	JB            done36
 
-done37:
-	VDIVPD       Z3, Z5, Z5
-	VCVTPD2PS    Z5, Y5
-	VDIVPD       Z3, Z6, Z6
-	VCVTPD2PS    Z6, Y6
-	VINSERTF64X4 $0x01, Y6, Z5, Z5
-	MOVQ         48(CX), R8
-	VMOVUPS.Z    (R8), K1, Z7
-	VMULPS       Z0, Z7, Z7
-	VMULPS       Z1, Z5, Z5
-	VADDPS.Z     Z5, Z7, K1, Z7
-	VSUBPS       Z7, Z7, Z8
-	LEAQ         (BX), R9
-	LEAQ         512(BX), R10
-	MOVQ         32(CX), R11
-	MOVQ         DX, R8
+loop35:
+	VMOVUPS  (R11), Y11
+	VMOVUPS  Y11, K2, (R12)
+	VDIVPS.Z Y10, Y11, K3, Y11
+	VMOVUPS  Y11, (R13)
+	ADDQ     $0x00000020, R11
+	ADDQ     $0x00000020, R12
+	ADDQ     $0x00000020, R13
+	SUBQ     $0x08, R10
+	CMPQ     R10, $0x08
+	JAE      loop35
 
-again38:
-	MOVL      $0x0000ffff, R12
-	BZHIL     R8, R12, R12
-	KMOVW     R12, K2
-	VMOVUPD.Z (R9), K2, Z11
-	VDIVPD    Z4, Z11, Z11
-	VCVTPD2PS Z11, Y11
-	VMOVUPS.Z (R11), K2, Z12
-	VMULPS    Z0, Z12, Z12
-	VMULPS    Z1, Z11, Z11
-	VADDPS.Z  Z11, Z12, K2, Z12
-	VMOVUPS   Y12, (R10)
-	VSUBPS    Z12, Z12, Z11
-	VADDPS    Z11, Z8, Z8
-	ADDQ      $0x00000040, R9
-	ADDQ      $0x00000020, R10
-	ADDQ      $0x00000020, R11
-	SUBQ      $0x08, R8
-	JG        again38
-	VCMPPS    $0x03, Z8, Z8, K2
-	KORTESTW  K2, K2
-	JNZ       stop33
-	MOVQ      48(CX), R8
-	VMOVUPS   Z7, K1, (R8)
-	VPXORQ    Z9, Z9, Z9
-	VPXORQ    Z10, Z10, Z10
-	LEAQ      512(BX), R9
-	MOVQ      32(CX), R10
-	LEAQ      768(BX), R11
-	MOVQ      DX, R8
+done36:
+	TESTQ    R10, R10
+	JZ       none37
+	MOVL     $0x0000ffff, R14
+	BZHIL    R10, R14, R14
+	KMOVW    R14, K4
+	VMOVUPS  (R11), Y11
+	VMOVUPS  Y11, K4, (R12)
+	VDIVPS.Z Y10, Y11, K3, Y11
+	VMOVUPS  Y11, (R13)
 
-again39:
-	MOVL          $0x0000ffff, R12
-	BZHIL         R8, R12, R12
-	KMOVW         R12, K2
-	VMOVUPS.Z     (R9), K2, Z8
-	VMOVUPS       Z8, K2, (R10)
-	VEXTRACTF64X4 $0x01, Z8, Y11
-	VCVTPS2PD     Y11, Z11
-	VCVTPS2PD     Y8, Z8
-	VADDPD        Z8, Z9, Z9
-	VADDPD        Z11, Z10, Z10
-	ADDQ          $0x00000040, R9
-	ADDQ          $0x00000040, R10
-	ADDQ          $0x00000040, R11
-	SUBQ          $0x10, R8
-	JG            again39
-	VADDPD        Z10, Z9, Z9
-	VEXTRACTF64X4 $0x01, Z9, Y8
-	VADDPD        Y8, Y9, Y9
-	VEXTRACTF64X2 $0x01, Y9, X8
-	VADDPD        X8, X9, X9
-	VUNPCKHPD     X9, X9, X8
-	VADDSD        X8, X9, X9
-	VDIVSD        X3, X9, X9
-	VCVTSD2SS     X9, X9, X9
-	VBROADCASTSS  X9, Z8
-	VPXORD        Z11, Z11, Z11
-	VCMPPS        $0x04, Z11, Z8, K2
-	LEAQ          512(BX), R9
-	MOVQ          32(CX), R10
-	LEAQ          768(BX), R11
-	MOVQ          DX, R8
+none37:
+	LEAQ 256(BX), R11
+	MOVQ DX, R10
+	CMPQ R10, $0x04
+	JB   done39
 
-again40:
-	MOVL      $0x0000ffff, R12
-	BZHIL     R8, R12, R12
-	KMOVW     R12, K3
-	VMOVUPS.Z (R9), K3, Z11
-	VDIVPS.Z  Z8, Z11, K2, Z11
-	VMOVUPS   Z11, (R11)
-	ADDQ      $0x00000040, R9
-	ADDQ      $0x00000040, R10
-	ADDQ      $0x00000040, R11
-	SUBQ      $0x10, R8
-	JG        again40
-	LEAQ      768(BX), R9
-	MOVQ      DX, R8
-	CMPQ      R8, $0x01
-	JB        done42
-
-loop41:
-	VMULPS.BCST (R9), Z7, Z8
-	VMOVUPS     Z8, (AX)
-	ADDQ        $0x00000004, R9
+loop38:
+	VMULPS.BCST (R11), Y9, Y10
+	VMOVUPS     Y10, (AX)
 	LEAQ        (AX)(SI*4), AX
-	SUBQ        $0x01, R8
-	CMPQ        R8, $0x01
-	JAE         loop41
+	VMULPS.BCST 4(R11), Y9, Y10
+	VMOVUPS     Y10, (AX)
+	LEAQ        (AX)(SI*4), AX
+	VMULPS.BCST 8(R11), Y9, Y10
+	VMOVUPS     Y10, (AX)
+	LEAQ        (AX)(SI*4), AX
+	VMULPS.BCST 12(R11), Y9, Y10
+	VMOVUPS     Y10, (AX)
+	LEAQ        (AX)(SI*4), AX
+	ADDQ        $0x00000010, R11
+	SUBQ        $0x04, R10
+	CMPQ        R10, $0x04
+	JAE         loop38
 
-done42:
+done39:
+	CMPQ R10, $0x01
+	JB   done41
+
+loop40:
+	VMULPS.BCST (R11), Y9, Y10
+	VMOVUPS     Y10, (AX)
+	LEAQ        (AX)(SI*4), AX
+	ADDQ        $0x00000004, R11
+	SUBQ        $0x01, R10
+	CMPQ        R10, $0x01
+	JAE         loop40
+
+done41:
 	ADDQ $0x00000058, CX
-	SUBQ $0x01, DI
-	CMPQ DI, $0x01
-	JAE  loop34
+	SUBQ $0x01, R9
+	CMPQ R9, $0x01
+	JAE  loop30
 
-done35:
-stop33:
+done31:
+stop29:
 	MOVQ matrices_len+32(FP), AX
-	SUBQ DI, AX
+	SUBQ R9, AX
+	MOVQ AX, ret+88(FP)
+	VZEROUPPER
+	RET
+
+wide28:
+	MOVQ         products_base+0(FP), AX
+	MOVQ         matrices_base+24(FP), CX
+	MOVQ         rows+48(FP), DX
+	MOVQ         scratch+80(FP), BX
+	VBROADCASTSS beta2+68(FP), Z0
+	VBROADCASTSS oneMinusBeta2+72(FP), Z1
+	VBROADCASTSS scale+64(FP), Z2
+	MOVQ         cols+56(FP), DI
+	MOVL         $0x0000ffff, SI
+	BZHIL        DI, SI, SI
+	KMOVW        SI, K1
+	VPBROADCASTQ DX, Z3
+	VCVTQQ2PD    Z3, Z3
+	VPBROADCASTQ DI, Z4
+	VCVTQQ2PD    Z4, Z4
+	MOVQ         DI, SI
+	SHLQ         $0x01, DI
+	LEAQ         (DI)(DI*2), R8
+	MOVL         $0x000000ff, R9
+	KMOVW        R9, K2
+	MOVQ         matrices_len+32(FP), R9
+	CMPQ         R9, $0x01
+	JB           done44
+
+loop43:
+	VPXORQ Z5, Z5, Z5
+	VPXORQ Z6, Z6, Z6
+	VPXORQ Z7, Z7, Z7
+	VPXORQ Z8, Z8, Z8
+	VPXORQ Z9, Z9, Z9
+	MOVQ   16(CX), R10
+	LEAQ   (BX), R12
+	MOVQ   32(CX), R13
+	MOVQ   DX, R11
+	CMPQ   R11, $0x08
+	JB     done46
+
+loop45:
+	LEAQ          (R10)(DI*4), R14
+	VPMOVZXWD.Z   (R10), K1, Z10
+	VPSLLD        $0x10, Z10, Z10
+	VMULPS        Z2, Z10, Z10
+	VEXTRACTF64X4 $0x01, Z10, Y11
+	VCVTPS2PD     Y11, Z11
+	VCVTPS2PD     Y10, Z10
+	VMULPD        Z10, Z10, Z10
+	VADDPD        Z10, Z5, Z5
+	VMULPD        Z11, Z11, Z11
+	VADDPD        Z11, Z6, Z6
+	VADDPD        Z11, Z10, Z10
+	VPMOVZXWD.Z   (R10)(DI*1), K1, Z11
+	VPSLLD        $0x10, Z11, Z11
+	VMULPS        Z2, Z11, Z11
+	VEXTRACTF64X4 $0x01, Z11, Y12
+	VCVTPS2PD     Y12, Z12
+	VCVTPS2PD     Y11, Z11
+	VMULPD        Z11, Z11, Z11
+	VADDPD        Z11, Z5, Z5
+	VMULPD        Z12, Z12, Z12
+	VADDPD        Z12, Z6, Z6
+	VADDPD        Z12, Z11, Z11
+	VPMOVZXWD.Z   (R10)(DI*2), K1, Z12
+	VPSLLD        $0x10, Z12, Z12
+	VMULPS        Z2, Z12, Z12
+	VEXTRACTF64X4 $0x01, Z12, Y13
+	VCVTPS2PD     Y13, Z13
+	VCVTPS2PD     Y12, Z12
+	VMULPD        Z12, Z12, Z12
+	VADDPD        Z12, Z5, Z5
+	VMULPD        Z13, Z13, Z13
+	VADDPD        Z13, Z6, Z6
+	VADDPD        Z13, Z12, Z12
+	VPMOVZXWD.Z   (R10)(R8*1), K1, Z13
+	VPSLLD        $0x10, Z13, Z13
+	VMULPS        Z2, Z13, Z13
+	VEXTRACTF64X4 $0x01, Z13, Y14
+	VCVTPS2PD     Y14, Z14
+	VCVTPS2PD     Y13, Z13
+	VMULPD        Z13, Z13, Z13
+	VADDPD        Z13, Z5, Z5
+	VMULPD        Z14, Z14, Z14
+	VADDPD        Z14, Z6, Z6
+	VADDPD        Z14, Z13, Z13
+	VPMOVZXWD.Z   (R14), K1, Z14
+	VPSLLD        $0x10, Z14, Z14
+	VMULPS        Z2, Z14, Z14
+	VEXTRACTF64X4 $0x01, Z14, Y15
+	VCVTPS2PD     Y15, Z15
+	VCVTPS2PD     Y14, Z14
+	VMULPD        Z14, Z14, Z14
+	VADDPD        Z14, Z5, Z5
+	VMULPD        Z15, Z15, Z15
+	VADDPD        Z15, Z6, Z6
+	VADDPD        Z15, Z14, Z14
+	VPMOVZXWD.Z   (R14)(DI*1), K1, Z15
+	VPSLLD        $0x10, Z15, Z15
+	VMULPS        Z2, Z15, Z15
+	VEXTRACTF64X4 $0x01, Z15, Y16
+	VCVTPS2PD     Y16, Z16
+	VCVTPS2PD     Y15, Z15
+	VMULPD        Z15, Z15, Z15
+	VADDPD        Z15, Z5, Z5
+	VMULPD        Z16, Z16, Z16
+	VADDPD        Z16, Z6, Z6
+	VADDPD        Z16, Z15, Z15
+	VPMOVZXWD.Z   (R14)(DI*2), K1, Z16
+	VPSLLD        $0x10, Z16, Z16
+	VMULPS        Z2, Z16, Z16
+	VEXTRACTF64X4 $0x01, Z16, Y17
+	VCVTPS2PD     Y17, Z17
+	VCVTPS2PD     Y16, Z16
+	VMULPD        Z16, Z16, Z16
+	VADDPD        Z16, Z5, Z5
+	VMULPD        Z17, Z17, Z17
+	VADDPD        Z17, Z6, Z6
+	VADDPD        Z17, Z16, Z16
+	VPMOVZXWD.Z   (R14)(R8*1), K1, Z17
+	VPSLLD        $0x10, Z17, Z17
+	VMULPS        Z2, Z17, Z17
+	VEXTRACTF64X4 $0x01, Z17, Y18
+	VCVTPS2PD     Y18, Z18
+	VCVTPS2PD     Y17, Z17
+	VMULPD        Z17, Z17, Z17
+	VADDPD        Z17, Z5, Z5
+	VMULPD        Z18, Z18, Z18
+	VADDPD        Z18, Z6, Z6
+	VADDPD        Z18, Z17, Z17
+	VSHUFF64X2    $0x44, Z12, Z10, Z18
+	VSHUFF64X2    $0xee, Z12, Z10, Z10
+	VADDPD        Z10, Z18, Z18
+	VSHUFF64X2    $0x44, Z16, Z14, Z10
+	VSHUFF64X2    $0xee, Z16, Z14, Z12
+	VADDPD        Z12, Z10, Z10
+	VSHUFF64X2    $0x88, Z10, Z18, Z12
+	VSHUFF64X2    $0xdd, Z10, Z18, Z10
+	VADDPD        Z10, Z12, Z12
+	VSHUFF64X2    $0x44, Z13, Z11, Z10
+	VSHUFF64X2    $0xee, Z13, Z11, Z11
+	VADDPD        Z11, Z10, Z10
+	VSHUFF64X2    $0x44, Z17, Z15, Z11
+	VSHUFF64X2    $0xee, Z17, Z15, Z13
+	VADDPD        Z13, Z11, Z11
+	VSHUFF64X2    $0x88, Z11, Z10, Z13
+	VSHUFF64X2    $0xdd, Z11, Z10, Z10
+	VADDPD        Z10, Z13, Z13
+	VUNPCKLPD     Z13, Z12, Z10
+	VUNPCKHPD     Z13, Z12, Z11
+	VADDPD        Z11, Z10, Z10
+	VDIVPD        Z4, Z10, Z10
+	VCVTPD2PS     Z10, Y10
+	VMOVUPS.Z     (R13), K2, Z11
+	VMULPS        Z0, Z11, Z11
+	VMULPS        Z1, Z10, Z10
+	VADDPS.Z      Z10, Z11, K2, Z11
+	VMOVUPS       Y11, (R12)
+	VSUBPS        Z11, Z11, Z10
+	VADDPS        Z10, Z7, Z7
+	VCVTPS2PD     Y11, Z10
+	VADDPD        Z10, Z8, Z10
+	VMOVAPD       Z9, Z8
+	VMOVAPD       Z10, Z9
+	LEAQ          (R10)(DI*8), R10
+	ADDQ          $0x00000020, R12
+	ADDQ          $0x00000020, R13
+	SUBQ          $0x08, R11
+	CMPQ          R11, $0x08
+	JAE           loop45
+
+done46:
+	TESTQ         R11, R11
+	JZ            none47
+	MOVL          $0x0000ffff, R14
+	BZHIL         R11, R14, R14
+	KMOVW         R14, K3
+	IMUL3Q        $0x00, DI, R14
+	ADDQ          R10, R14
+	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ          R11, $0x00
+	CMOVQLE       R15, R14
+	VPMOVZXWD.Z   (R14), K1, Z10
+	VPSLLD        $0x10, Z10, Z10
+	VMULPS        Z2, Z10, Z10
+	VEXTRACTF64X4 $0x01, Z10, Y11
+	VCVTPS2PD     Y11, Z11
+	VCVTPS2PD     Y10, Z10
+	VMULPD        Z10, Z10, Z10
+	VADDPD        Z10, Z5, Z5
+	VMULPD        Z11, Z11, Z11
+	VADDPD        Z11, Z6, Z6
+	VADDPD        Z11, Z10, Z10
+	IMUL3Q        $0x01, DI, R14
+	ADDQ          R10, R14
+	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ          R11, $0x01
+	CMOVQLE       R15, R14
+	VPMOVZXWD.Z   (R14), K1, Z11
+	VPSLLD        $0x10, Z11, Z11
+	VMULPS        Z2, Z11, Z11
+	VEXTRACTF64X4 $0x01, Z11, Y12
+	VCVTPS2PD     Y12, Z12
+	VCVTPS2PD     Y11, Z11
+	VMULPD        Z11, Z11, Z11
+	VADDPD        Z11, Z5, Z5
+	VMULPD        Z12, Z12, Z12
+	VADDPD        Z12, Z6, Z6
+	VADDPD        Z12, Z11, Z11
+	IMUL3Q        $0x02, DI, R14
+	ADDQ          R10, R14
+	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ          R11, $0x02
+	CMOVQLE       R15, R14
+	VPMOVZXWD.Z   (R14), K1, Z12
+	VPSLLD        $0x10, Z12, Z12
+	VMULPS        Z2, Z12, Z12
+	VEXTRACTF64X4 $0x01, Z12, Y13
+	VCVTPS2PD     Y13, Z13
+	VCVTPS2PD     Y12, Z12
+	VMULPD        Z12, Z12, Z12
+	VADDPD        Z12, Z5, Z5
+	VMULPD        Z13, Z13, Z13
+	VADDPD        Z13, Z6, Z6
+	VADDPD        Z13, Z12, Z12
+	IMUL3Q        $0x03, DI, R14
+	ADDQ          R10, R14
+	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ          R11, $0x03
+	CMOVQLE       R15, R14
+	VPMOVZXWD.Z   (R14), K1, Z13
+	VPSLLD        $0x10, Z13, Z13
+	VMULPS        Z2, Z13, Z13
+	VEXTRACTF64X4 $0x01, Z13, Y14
+	VCVTPS2PD     Y14, Z14
+	VCVTPS2PD     Y13, Z13
+	VMULPD        Z13, Z13, Z13
+	VADDPD        Z13, Z5, Z5
+	VMULPD        Z14, Z14, Z14
+	VADDPD        Z14, Z6, Z6
+	VADDPD        Z14, Z13, Z13
+	IMUL3Q        $0x04, DI, R14
+	ADDQ          R10, R14
+	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ          R11, $0x04
+	CMOVQLE       R15, R14
+	VPMOVZXWD.Z   (R14), K1, Z14
+	VPSLLD        $0x10, Z14, Z14
+	VMULPS        Z2, Z14, Z14
+	VEXTRACTF64X4 $0x01, Z14, Y15
+	VCVTPS2PD     Y15, Z15
+	VCVTPS2PD     Y14, Z14
+	VMULPD        Z14, Z14, Z14
+	VADDPD        Z14, Z5, Z5
+	VMULPD        Z15, Z15, Z15
+	VADDPD        Z15, Z6, Z6
+	VADDPD        Z15, Z14, Z14
+	IMUL3Q        $0x05, DI, R14
+	ADDQ          R10, R14
+	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ          R11, $0x05
+	CMOVQLE       R15, R14
+	VPMOVZXWD.Z   (R14), K1, Z15
+	VPSLLD        $0x10, Z15, Z15
+	VMULPS        Z2, Z15, Z15
+	VEXTRACTF64X4 $0x01, Z15, Y16
+	VCVTPS2PD     Y16, Z16
+	VCVTPS2PD     Y15, Z15
+	VMULPD        Z15, Z15, Z15
+	VADDPD        Z15, Z5, Z5
+	VMULPD        Z16, Z16, Z16
+	VADDPD        Z16, Z6, Z6
+	VADDPD        Z16, Z15, Z15
+	IMUL3Q        $0x06, DI, R14
+	ADDQ          R10, R14
+	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ          R11, $0x06
+	CMOVQLE       R15, R14
+	VPMOVZXWD.Z   (R14), K1, Z16
+	VPSLLD        $0x10, Z16, Z16
+	VMULPS        Z2, Z16, Z16
+	VEXTRACTF64X4 $0x01, Z16, Y17
+	VCVTPS2PD     Y17, Z17
+	VCVTPS2PD     Y16, Z16
+	VMULPD        Z16, Z16, Z16
+	VADDPD        Z16, Z5, Z5
+	VMULPD        Z17, Z17, Z17
+	VADDPD        Z17, Z6, Z6
+	VADDPD        Z17, Z16, Z16
+	IMUL3Q        $0x07, DI, R14
+	ADDQ          R10, R14
+	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R10
+	CMPQ          R11, $0x07
+	CMOVQLE       R10, R14
+	VPMOVZXWD.Z   (R14), K1, Z17
+	VPSLLD        $0x10, Z17, Z17
+	VMULPS        Z2, Z17, Z17
+	VEXTRACTF64X4 $0x01, Z17, Y18
+	VCVTPS2PD     Y18, Z18
+	VCVTPS2PD     Y17, Z17
+	VMULPD        Z17, Z17, Z17
+	VADDPD        Z17, Z5, Z5
+	VMULPD        Z18, Z18, Z18
+	VADDPD        Z18, Z6, Z6
+	VADDPD        Z18, Z17, Z17
+	VSHUFF64X2    $0x44, Z12, Z10, Z18
+	VSHUFF64X2    $0xee, Z12, Z10, Z10
+	VADDPD        Z10, Z18, Z18
+	VSHUFF64X2    $0x44, Z16, Z14, Z10
+	VSHUFF64X2    $0xee, Z16, Z14, Z12
+	VADDPD        Z12, Z10, Z10
+	VSHUFF64X2    $0x88, Z10, Z18, Z12
+	VSHUFF64X2    $0xdd, Z10, Z18, Z10
+	VADDPD        Z10, Z12, Z12
+	VSHUFF64X2    $0x44, Z13, Z11, Z10
+	VSHUFF64X2    $0xee, Z13, Z11, Z11
+	VADDPD        Z11, Z10, Z10
+	VSHUFF64X2    $0x44, Z17, Z15, Z11
+	VSHUFF64X2    $0xee, Z17, Z15, Z13
+	VADDPD        Z13, Z11, Z11
+	VSHUFF64X2    $0x88, Z11, Z10, Z13
+	VSHUFF64X2    $0xdd, Z11, Z10, Z10
+	VADDPD        Z10, Z13, Z13
+	VUNPCKLPD     Z13, Z12, Z10
+	VUNPCKHPD     Z13, Z12, Z11
+	VADDPD        Z11, Z10, Z10
+	VDIVPD        Z4, Z10, Z10
+	VCVTPD2PS     Z10, Y10
+	VMOVUPS.Z     (R13), K3, Z11
+	VMULPS        Z0, Z11, Z11
+	VMULPS        Z1, Z10, Z10
+	VADDPS.Z      Z10, Z11, K3, Z11
+	VMOVUPS       Y11, (R12)
+	VSUBPS        Z11, Z11, Z10
+	VADDPS        Z10, Z7, Z7
+	VCVTPS2PD     Y11, Z10
+	VADDPD        Z10, Z8, Z10
+	VMOVAPD       Z9, Z8
+	VMOVAPD       Z10, Z9
+
+none47:
+	VDIVPD        Z3, Z5, Z5
+	VCVTPD2PS     Z5, Y5
+	VDIVPD        Z3, Z6, Z6
+	VCVTPD2PS     Z6, Y6
+	VINSERTF64X4  $0x01, Y6, Z5, Z5
+	MOVQ          48(CX), R10
+	VMOVUPS.Z     (R10), K1, Z10
+	VMULPS        Z0, Z10, Z10
+	VMULPS        Z1, Z5, Z5
+	VADDPS.Z      Z5, Z10, K1, Z10
+	VSUBPS        Z10, Z10, Z11
+	VADDPS        Z11, Z7, Z7
+	VCMPPS        $0x03, Z7, Z7, K3
+	KORTESTW      K3, K3
+	JNZ           stop42
+	MOVQ          48(CX), R10
+	VMOVUPS       Z10, K1, (R10)
+	VADDPD        Z9, Z8, Z8
+	VEXTRACTF64X4 $0x01, Z8, Y11
+	VADDPD        Y11, Y8, Y8
+	VEXTRACTF64X2 $0x01, Y8, X11
+	VADDPD        X11, X8, X8
+	VUNPCKHPD     X8, X8, X11
+	VADDSD        X11, X8, X8
+	VDIVSD        X3, X8, X8
+	VCVTSD2SS     X8, X8, X8
+	VBROADCASTSS  X8, Y11
+	VPXORD        Y12, Y12, Y12
+	VCMPPS        $0x04, Y12, Y11, K3
+	LEAQ          (BX), R11
+	MOVQ          32(CX), R12
+	LEAQ          256(BX), R13
+	MOVQ          DX, R10
+	CMPQ          R10, $0x08
+	JB            done49
+
+loop48:
+	VMOVUPS  (R11), Y12
+	VMOVUPS  Y12, K2, (R12)
+	VDIVPS.Z Y11, Y12, K3, Y12
+	VMOVUPS  Y12, (R13)
+	ADDQ     $0x00000020, R11
+	ADDQ     $0x00000020, R12
+	ADDQ     $0x00000020, R13
+	SUBQ     $0x08, R10
+	CMPQ     R10, $0x08
+	JAE      loop48
+
+done49:
+	TESTQ    R10, R10
+	JZ       none50
+	MOVL     $0x0000ffff, R14
+	BZHIL    R10, R14, R14
+	KMOVW    R14, K4
+	VMOVUPS  (R11), Y12
+	VMOVUPS  Y12, K4, (R12)
+	VDIVPS.Z Y11, Y12, K3, Y12
+	VMOVUPS  Y12, (R13)
+
+none50:
+	LEAQ 256(BX), R11
+	MOVQ DX, R10
+	CMPQ R10, $0x04
+	JB   done52
+
+loop51:
+	VMULPS.BCST (R11), Z10, Z11
+	VMOVUPS     Z11, (AX)
+	LEAQ        (AX)(SI*4), AX
+	VMULPS.BCST 4(R11), Z10, Z11
+	VMOVUPS     Z11, (AX)
+	LEAQ        (AX)(SI*4), AX
+	VMULPS.BCST 8(R11), Z10, Z11
+	VMOVUPS     Z11, (AX)
+	LEAQ        (AX)(SI*4), AX
+	VMULPS.BCST 12(R11), Z10, Z11
+	VMOVUPS     Z11, (AX)
+	LEAQ        (AX)(SI*4), AX
+	ADDQ        $0x00000010, R11
+	SUBQ        $0x04, R10
+	CMPQ        R10, $0x04
+	JAE         loop51
+
+done52:
+	CMPQ R10, $0x01
+	JB   done54
+
+loop53:
+	VMULPS.BCST (R11), Z10, Z11
+	VMOVUPS     Z11, (AX)
+	LEAQ        (AX)(SI*4), AX
+	ADDQ        $0x00000004, R11
+	SUBQ        $0x01, R10
+	CMPQ        R10, $0x01
+	JAE         loop53
+
+done54:
+	ADDQ $0x00000058, CX
+	SUBQ $0x01, R9
+	CMPQ R9, $0x01
+	JAE  loop43
+
+done44:
+stop42:
+	MOVQ matrices_len+32(FP), AX
+	SUBQ R9, AX
 	MOVQ AX, ret+88(FP)
 	VZEROUPPER
 	RET

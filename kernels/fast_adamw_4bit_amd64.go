@@ -54,7 +54,7 @@ type (
 		tables *[160]uint32, mDivisor float32, s *[11]float32,
 		nesterov, skip, highFirst bool, scratch *[7216]float32, counts *[3]int64)
 	smallFactors func(products []float32, matrices [][adamWCallWords]uintptr, rows, cols int,
-		scale, beta2, oneMinusBeta2 float32, scratch *[256]float32) int
+		scale, beta2, oneMinusBeta2 float32, scratch *[128]float32) int
 )
 
 // adamWCallWords is the size of what assembly takes parameters from.

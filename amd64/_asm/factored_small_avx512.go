@@ -2,26 +2,25 @@ package main
 
 import "github.com/mmcloughlin/avo/operand"
 
-// Places in the scratch of small matrices: of each row the sum of the squares, the new
-// factor and the normalized one.
+// Places in the scratch of small matrices: of each row the new factor and the normalized one.
 const (
-	smallSums       = 0
-	smallRows       = 8 * smallMostRows
-	smallNormalized = smallRows + 4*smallMostRows
+	smallRows       = 0
+	smallNormalized = 4 * factorChunk
 
-	smallMostRows = factorChunk
+	smallGroup = 8 // rows whose sums are made together
 )
 
 // The words of kernels' adamWCall that hold the factors.
 const (
-	rowOfCall = 4
-	colOfCall = 6
+	gradientsOfCall = 2
+	rowOfCall       = 4
+	colOfCall       = 6
 )
 
 func factoredSmallAVX512(g *generator) {
 	for _, f := range factorFormats {
 		name := "FactorSmall" + f.suffix + "AVX512"
-		g.function(name, "(products []float32, matrices [][11]uintptr, rows, cols int, scale, beta2, oneMinusBeta2 float32, scratch *[256]float32) int", name+` steps the factors of matrices of one shape, up to 64 rows of up to 16
+		g.function(name, "(products []float32, matrices [][11]uintptr, rows, cols int, scale, beta2, oneMinusBeta2 float32, scratch *[128]float32) int", name+` steps the factors of matrices of one shape, up to 64 rows of up to 16
 columns, each kernels' adamWCall, and makes the second moments of their elements, after
 which the products have room for 15 more. It stops at a matrix of which a new factor is not
 finite, and returns how many there are before it. Sixteen matrices of 64 elements take
@@ -63,6 +62,13 @@ func (g *generator) smallMatrices(f format, halves int) {
 	s.columns = g.firstLanes(cols)
 	s.rowCount, s.colCount = s.float64s(s.rows), s.float64s(cols)
 	g.MOVQ(cols, s.stride)
+	s.bytes, s.threeTimes, s.eight = g.GP64(), g.GP64(), g.K()
+	g.MOVQ(cols, s.bytes)
+	g.SHLQ(operand.Imm(uint64(f.bytes/2)), s.bytes)
+	g.LEAQ(mem{Base: s.bytes, Index: s.bytes, Scale: 2}, s.threeTimes)
+	bits := g.GP32()
+	g.MOVL(operand.U32(0xff), bits)
+	g.KMOVW(bits, s.eight)
 	left, stop := g.length("matrices"), g.label("stop")
 	g.loop(left, 1, func() {
 		s.step(stop)
@@ -82,7 +88,8 @@ type smallMatrix struct {
 	halves                      int
 	products, from, scratch     gp
 	rows, stride                gp
-	columns                     mask
+	bytes, threeTimes           gp // of a row of gradients
+	columns, eight              mask
 	scale, beta2, oneMinusBeta2 vec
 	rowCount, colCount          vec
 }
@@ -96,46 +103,74 @@ func (s *smallMatrix) float64s(n gp) vec {
 
 func (s *smallMatrix) step(stop string) {
 	g := s.g
-	col := s.average(s.columns, s.means(s.sums(), s.rowCount), s.word(colOfCall))
-	bad := g.ZMM()
-	g.VSUBPS(col, col, bad)
-
-	left, sums, rows, old := g.GP64(), s.place(smallSums), s.place(smallRows), s.word(rowOfCall)
-	g.MOVQ(s.rows, left)
-	g.atLeastOnce(left, 8, func() {
-		lanes, sum, difference := g.firstLanes(left), g.ZMM(), g.ZMM()
-		g.VMOVUPD_Z(at(sums, 0), lanes, sum)
-		row := s.average(lanes, s.means([]vec{sum}, s.colCount), old)
-		g.VMOVUPS(row.AsY(), at(rows, 0))
+	columns := []vec{g.ZMM(), g.ZMM()}[:s.halves]
+	bad, total, other := g.ZMM(), g.ZMM(), g.ZMM() // of other groups of rows
+	for _, z := range append(columns, bad, total, other) {
+		g.VPXORQ(z, z, z)
+	}
+	p, left, rows, old := s.word(gradientsOfCall), g.GP64(), s.place(smallRows), s.word(rowOfCall)
+	group := func(lanes mask, at func(row int) mem) {
+		row := s.average(lanes, s.means([]vec{s.rowSums(columns, at)}, s.colCount), old)
+		s.g.VMOVUPS(row.AsY(), mem{Base: rows})
+		difference, wide := g.ZMM(), g.ZMM()
 		g.VSUBPS(row, row, difference)
 		g.VADDPS(difference, bad, bad)
-		g.advance(sums, 64)
-		g.advance(rows, 32)
-		g.advance(old, 32)
+		g.VCVTPS2PD(row.AsY(), wide)
+		g.VADDPD(wide, total, wide)
+		g.VMOVAPD(other, total)
+		g.VMOVAPD(wide, other)
+	}
+	g.MOVQ(s.rows, left)
+	g.loop(left, smallGroup, func() {
+		four := g.GP64()
+		g.LEAQ(mem{Base: p, Index: s.bytes, Scale: 4}, four)
+		group(s.eight, func(row int) mem {
+			m := mem{Base: []gp{p, four}[row/4]}
+			switch row % 4 {
+			case 3:
+				m.Index, m.Scale = s.threeTimes, 1
+			case 1, 2:
+				m.Index, m.Scale = s.bytes, uint8(row%4)
+			}
+			return m
+		})
+		g.LEAQ(mem{Base: p, Index: s.bytes, Scale: 8}, p)
+		g.advance(rows, 4*smallGroup)
+		g.advance(old, 4*smallGroup)
 	})
+	none := operand.LabelRef(g.label("none"))
+	g.TESTQ(left, left)
+	g.JZ(none)
+	group(g.firstLanes(left), func(row int) mem {
+		place, nowhere := g.GP64(), g.GP64()
+		g.IMUL3Q(operand.Imm(uint64(row)), s.bytes, place)
+		g.ADDQ(p, place)
+		g.LEAQ(g.data("zeros", make([]uint32, lanes512)...), nowhere)
+		g.CMPQ(left, operand.Imm(uint64(row)))
+		g.CMOVQLE(nowhere, place)
+		return at(place, 0)
+	})
+	g.Label(string(none))
+
+	col := s.average(s.columns, s.means(columns, s.rowCount), s.word(colOfCall))
+	difference := g.ZMM()
+	g.VSUBPS(col, col, difference)
+	g.VADDPS(difference, bad, bad)
 	notFinite := g.unordered(bad)
 	g.KORTESTW(notFinite, notFinite)
 	g.JNZ(operand.LabelRef(stop))
-
 	g.VMOVUPS(col, s.columns, at(s.word(colOfCall), 0))
-	s.normalize()
+	g.VADDPD(other, total, total)
+	s.normalize(summation512{g: g}.sumEight(total))
 	s.multiply(col)
 }
 
-// sums are those of the squares of each column, while those of rows go to the scratch.
-func (s *smallMatrix) sums() []vec {
+// rowSums are those of the squares of eight rows, which it adds to those of columns.
+func (s *smallMatrix) rowSums(columns []vec, at func(row int) mem) vec {
 	g := s.g
-	columns := []vec{g.ZMM(), g.ZMM()}[:s.halves]
-	for _, sum := range columns {
-		g.VPXORQ(sum, sum, sum)
-	}
-	p, bytes, left, sums := s.word(2), g.GP64(), g.GP64(), s.place(smallSums)
-	g.MOVQ(s.stride, bytes)
-	g.SHLQ(operand.Imm(uint64(s.format.bytes/2)), bytes)
-	g.MOVQ(s.rows, left)
-	g.loop(left, 1, func() {
-		x := g.load512(s.format, p, 0, part{registers: 1, lanes: []mask{s.columns}})
-		g.VMULPS_Z(s.scale, x, s.columns, x)
+	squares := func(row int) vec {
+		x := s.load(at(row))
+		g.VMULPS(s.scale, x, x)
 		squares := []vec{g.ZMM(), g.ZMM()}[:s.halves]
 		if s.halves == 2 {
 			g.VEXTRACTF64X4(operand.Imm(1), x, squares[1].AsY())
@@ -149,11 +184,42 @@ func (s *smallMatrix) sums() []vec {
 		if s.halves == 2 {
 			g.VADDPD(squares[1], squares[0], squares[0])
 		}
-		g.VMOVSD(summation512{g: g}.sumEight(squares[0]), at(sums, 0))
-		g.advance(sums, 8)
-		g.ADDQ(bytes, p)
-	})
-	return columns
+		return squares[0]
+	}
+	// Lanes 4 apart, 2 and 1 are added of two registers at a time. Columns need rows in order.
+	var rows [smallGroup]vec
+	for i := range rows {
+		rows[i] = squares(i)
+	}
+	var fours [2]vec
+	for i := range fours {
+		fours[i] = s.shuffled(s.shuffled(rows[i], rows[i+2], 0x44, 0xee), s.shuffled(rows[i+4], rows[i+6], 0x44, 0xee), 0x88, 0xdd)
+	}
+	low, high := g.ZMM(), g.ZMM()
+	g.VUNPCKLPD(fours[1], fours[0], low)
+	g.VUNPCKHPD(fours[1], fours[0], high)
+	g.VADDPD(high, low, low)
+	return low
+}
+
+// shuffled adds quarters of a and b, of each first those of one order, then the other.
+func (s *smallMatrix) shuffled(a, b vec, one, other uint64) vec {
+	x, y := s.g.ZMM(), s.g.ZMM()
+	s.g.VSHUFF64X2(operand.Imm(one), b, a, x)
+	s.g.VSHUFF64X2(operand.U8(other), b, a, y)
+	s.g.VADDPD(y, x, x)
+	return x
+}
+
+func (s *smallMatrix) load(m mem) vec {
+	x := s.g.ZMM()
+	if s.format == bfloat16s {
+		s.g.VPMOVZXWD_Z(m, s.columns, x)
+		s.g.VPSLLD(operand.Imm(16), x, x)
+	} else {
+		s.g.VMOVUPS_Z(m, s.columns, x)
+	}
+	return x
 }
 
 // means are sums, which they spoil, by their count.
@@ -178,46 +244,36 @@ func (s *smallMatrix) average(lanes mask, means vec, old gp) vec {
 	return factors
 }
 
-// normalize stores new row factors, and those by their mean.
-func (s *smallMatrix) normalize() {
+// normalize stores new row factors, and in the scratch those by the mean.
+func (s *smallMatrix) normalize(total vec) {
 	g := s.g
-	sixteen := func(body func(lanes mask, row vec, to gp, normalized gp)) {
-		left, rows, to, normalized := g.GP64(), s.place(smallRows), s.word(rowOfCall), s.place(smallNormalized)
-		g.MOVQ(s.rows, left)
-		g.atLeastOnce(left, lanes512, func() {
-			lanes, row := g.firstLanes(left), g.ZMM()
-			g.VMOVUPS_Z(at(rows, 0), lanes, row)
-			body(lanes, row, to, normalized)
-			for _, p := range []gp{rows, to, normalized} {
-				g.advance(p, 64)
-			}
-		})
-	}
-	low, high, mean := g.ZMM(), g.ZMM(), g.ZMM()
-	g.VPXORQ(low, low, low)
-	g.VPXORQ(high, high, high)
-	sixteen(func(lanes mask, row vec, to, _ gp) {
-		g.VMOVUPS(row, lanes, at(to, 0))
-		upper := g.ZMM()
-		g.VEXTRACTF64X4(operand.Imm(1), row, upper.AsY())
-		g.VCVTPS2PD(upper.AsY(), upper)
-		g.VCVTPS2PD(row.AsY(), row)
-		g.VADDPD(row, low, low)
-		g.VADDPD(upper, high, high)
-	})
-	g.VADDPD(high, low, low)
-	total := summation512{g: g}.sumEight(low)
 	g.VDIVSD(s.rowCount.AsX(), total, total)
 	g.VCVTSD2SS(total, total, total)
+	mean, some, zero := g.YMM(), g.K(), g.YMM()
 	g.VBROADCASTSS(total, mean)
-	some, zero := g.K(), g.ZMM()
 	g.VPXORD(zero, zero, zero)
 	const notEqual = 4
 	g.VCMPPS(operand.Imm(notEqual), zero, mean, some)
-	sixteen(func(_ mask, row vec, _, normalized gp) {
+	left, rows, to, normalized := g.GP64(), s.place(smallRows), s.word(rowOfCall), s.place(smallNormalized)
+	group := func(lanes mask) {
+		row := g.YMM()
+		g.VMOVUPS(at(rows, 0), row)
+		g.VMOVUPS(row, lanes, at(to, 0))
 		g.VDIVPS_Z(mean, row, some, row)
 		g.VMOVUPS(row, at(normalized, 0))
+	}
+	g.MOVQ(s.rows, left)
+	g.loop(left, smallGroup, func() {
+		group(s.eight)
+		for _, p := range []gp{rows, to, normalized} {
+			g.advance(p, 4*smallGroup)
+		}
 	})
+	none := operand.LabelRef(g.label("none"))
+	g.TESTQ(left, left)
+	g.JZ(none)
+	group(g.firstLanes(left))
+	g.Label(string(none))
 }
 
 // multiply stores the products of the normalized rows and of columns.
@@ -225,18 +281,22 @@ func (s *smallMatrix) multiply(col vec) {
 	g := s.g
 	left, normalized := g.GP64(), s.place(smallNormalized)
 	g.MOVQ(s.rows, left)
-	g.loop(left, 1, func() {
-		z := g.ZMM()
-		if s.halves == 1 {
-			g.VMULPS_BCST(at(normalized, 0), col.AsY(), z.AsY())
-			g.VMOVUPS(z.AsY(), at(s.products, 0))
-		} else {
-			g.VMULPS_BCST(at(normalized, 0), col, z)
-			g.VMOVUPS(z, at(s.products, 0))
-		}
-		g.advance(normalized, 4)
-		g.LEAQ(mem{Base: s.products, Index: s.stride, Scale: 4}, s.products)
-	})
+	for _, rows := range []int{4, 1} {
+		g.loop(left, rows, func() {
+			for i := range rows {
+				z := g.ZMM()
+				if s.halves == 1 {
+					g.VMULPS_BCST(at(normalized, 4*i), col.AsY(), z.AsY())
+					g.VMOVUPS(z.AsY(), at(s.products, 0))
+				} else {
+					g.VMULPS_BCST(at(normalized, 4*i), col, z)
+					g.VMOVUPS(z, at(s.products, 0))
+				}
+				g.LEAQ(mem{Base: s.products, Index: s.stride, Scale: 4}, s.products)
+			}
+			g.advance(normalized, 4*rows)
+		})
+	}
 }
 
 // word loads a word of the matrix, place is one in the scratch.
@@ -250,14 +310,4 @@ func (s *smallMatrix) place(offset int) gp {
 	p := s.g.GP64()
 	s.g.LEAQ(at(s.scratch, offset), p)
 	return p
-}
-
-// atLeastOnce runs body, which advances its own pointers, for each step of n and for what is
-// left, with n as much as there is.
-func (g *generator) atLeastOnce(n gp, step int, body func()) {
-	again := g.label("again")
-	g.Label(again)
-	body()
-	g.SUBQ(operand.Imm(uint64(step)), n)
-	g.JG(operand.LabelRef(again))
 }
