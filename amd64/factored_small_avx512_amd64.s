@@ -4,410 +4,463 @@
 
 #include "textflag.h"
 
-// func FactorSmallAVX512(products []float32, matrices [][11]uintptr, rows int, cols int, scale float32, beta2 float32, oneMinusBeta2 float32, scratch *[128]float32) int
+// func FactorSmallAVX512(products []float32, matrices [][11]uintptr, rows int, cols int, scale float32, beta2 float32, oneMinusBeta2 float32, scratch *[2688]float32) int
 // Requires: AVX, AVX2, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV
 TEXT ·FactorSmallAVX512(SB), $0-96
 	CMPQ         cols+56(FP), $0x08
 	JA           wide1
 	MOVQ         products_base+0(FP), AX
-	MOVQ         matrices_base+24(FP), CX
-	MOVQ         rows+48(FP), DX
-	MOVQ         scratch+80(FP), BX
+	MOVQ         rows+48(FP), BX
+	MOVQ         scratch+80(FP), SI
 	VBROADCASTSS beta2+68(FP), Z0
 	VBROADCASTSS oneMinusBeta2+72(FP), Z1
 	VBROADCASTSS scale+64(FP), Z2
-	MOVQ         cols+56(FP), DI
-	MOVL         $0x0000ffff, SI
-	BZHIL        DI, SI, SI
-	KMOVW        SI, K1
-	VPBROADCASTQ DX, Z3
+	MOVQ         cols+56(FP), CX
+	MOVL         $0x0000ffff, DX
+	BZHIL        CX, DX, DX
+	KMOVW        DX, K1
+	VPBROADCASTQ BX, Z3
 	VCVTQQ2PD    Z3, Z3
-	VPBROADCASTQ DI, Z4
+	VPBROADCASTQ CX, Z4
 	VCVTQQ2PD    Z4, Z4
-	MOVQ         DI, SI
-	SHLQ         $0x02, DI
-	LEAQ         (DI)(DI*2), R8
-	MOVL         $0x000000ff, R9
-	KMOVW        R9, K2
-	MOVQ         matrices_len+32(FP), R9
-	CMPQ         R9, $0x01
+	MOVQ         CX, DI
+	MOVQ         CX, R9
+	SHLQ         $0x02, R9
+	LEAQ         (R9)(R9*2), R10
+	MOVL         $0x000000ff, CX
+	KMOVW        CX, K2
+	MOVQ         matrices_base+24(FP), CX
+	LEAQ         512(SI), DX
+	MOVQ         matrices_len+32(FP), R8
+	CMPQ         R8, $0x01
 	JB           done4
 
 loop3:
 	VPXORQ Z5, Z5, Z5
-	VPXORQ Z6, Z6, Z6
-	VPXORQ Z7, Z7, Z7
-	VPXORQ Z8, Z8, Z8
-	MOVQ   16(CX), R10
-	LEAQ   (BX), R12
-	MOVQ   32(CX), R13
-	MOVQ   DX, R11
-	CMPQ   R11, $0x08
+	MOVQ   16(CX), R11
+	LEAQ   64(DX), R13
+	MOVQ   BX, R12
+	CMPQ   R12, $0x08
 	JB     done6
 
 loop5:
-	LEAQ       (R10)(DI*4), R14
-	VMOVUPS.Z  (R10), K1, Z9
+	LEAQ       (R11)(R9*4), R14
+	VMOVUPS.Z  (R11), K1, Z6
+	VMULPS     Z2, Z6, Z6
+	VCVTPS2PD  Y6, Z6
+	VMULPD     Z6, Z6, Z6
+	VADDPD     Z6, Z5, Z5
+	VMOVUPS.Z  (R11)(R9*1), K1, Z9
 	VMULPS     Z2, Z9, Z9
 	VCVTPS2PD  Y9, Z9
 	VMULPD     Z9, Z9, Z9
 	VADDPD     Z9, Z5, Z5
-	VMOVUPS.Z  (R10)(DI*1), K1, Z10
+	VMOVUPS.Z  (R11)(R9*2), K1, Z10
 	VMULPS     Z2, Z10, Z10
 	VCVTPS2PD  Y10, Z10
 	VMULPD     Z10, Z10, Z10
 	VADDPD     Z10, Z5, Z5
-	VMOVUPS.Z  (R10)(DI*2), K1, Z11
+	VMOVUPS.Z  (R11)(R10*1), K1, Z11
 	VMULPS     Z2, Z11, Z11
 	VCVTPS2PD  Y11, Z11
 	VMULPD     Z11, Z11, Z11
 	VADDPD     Z11, Z5, Z5
-	VMOVUPS.Z  (R10)(R8*1), K1, Z12
+	VMOVUPS.Z  (R14), K1, Z12
 	VMULPS     Z2, Z12, Z12
 	VCVTPS2PD  Y12, Z12
 	VMULPD     Z12, Z12, Z12
 	VADDPD     Z12, Z5, Z5
-	VMOVUPS.Z  (R14), K1, Z13
+	VMOVUPS.Z  (R14)(R9*1), K1, Z13
 	VMULPS     Z2, Z13, Z13
 	VCVTPS2PD  Y13, Z13
 	VMULPD     Z13, Z13, Z13
 	VADDPD     Z13, Z5, Z5
-	VMOVUPS.Z  (R14)(DI*1), K1, Z14
+	VMOVUPS.Z  (R14)(R9*2), K1, Z14
 	VMULPS     Z2, Z14, Z14
 	VCVTPS2PD  Y14, Z14
 	VMULPD     Z14, Z14, Z14
 	VADDPD     Z14, Z5, Z5
-	VMOVUPS.Z  (R14)(DI*2), K1, Z15
+	VMOVUPS.Z  (R14)(R10*1), K1, Z15
 	VMULPS     Z2, Z15, Z15
 	VCVTPS2PD  Y15, Z15
 	VMULPD     Z15, Z15, Z15
 	VADDPD     Z15, Z5, Z5
-	VMOVUPS.Z  (R14)(R8*1), K1, Z16
-	VMULPS     Z2, Z16, Z16
-	VCVTPS2PD  Y16, Z16
-	VMULPD     Z16, Z16, Z16
-	VADDPD     Z16, Z5, Z5
-	VSHUFF64X2 $0x44, Z11, Z9, Z17
+	VSHUFF64X2 $0x44, Z10, Z6, Z16
+	VSHUFF64X2 $0xee, Z10, Z6, Z6
+	VADDPD     Z6, Z16, Z16
+	VSHUFF64X2 $0x44, Z14, Z12, Z6
+	VSHUFF64X2 $0xee, Z14, Z12, Z10
+	VADDPD     Z10, Z6, Z6
+	VSHUFF64X2 $0x88, Z6, Z16, Z10
+	VSHUFF64X2 $0xdd, Z6, Z16, Z6
+	VADDPD     Z6, Z10, Z10
+	VSHUFF64X2 $0x44, Z11, Z9, Z6
 	VSHUFF64X2 $0xee, Z11, Z9, Z9
-	VADDPD     Z9, Z17, Z17
+	VADDPD     Z9, Z6, Z6
 	VSHUFF64X2 $0x44, Z15, Z13, Z9
 	VSHUFF64X2 $0xee, Z15, Z13, Z11
 	VADDPD     Z11, Z9, Z9
-	VSHUFF64X2 $0x88, Z9, Z17, Z11
-	VSHUFF64X2 $0xdd, Z9, Z17, Z9
-	VADDPD     Z9, Z11, Z11
-	VSHUFF64X2 $0x44, Z12, Z10, Z9
-	VSHUFF64X2 $0xee, Z12, Z10, Z10
-	VADDPD     Z10, Z9, Z9
-	VSHUFF64X2 $0x44, Z16, Z14, Z10
-	VSHUFF64X2 $0xee, Z16, Z14, Z12
-	VADDPD     Z12, Z10, Z10
-	VSHUFF64X2 $0x88, Z10, Z9, Z12
-	VSHUFF64X2 $0xdd, Z10, Z9, Z9
-	VADDPD     Z9, Z12, Z12
-	VUNPCKLPD  Z12, Z11, Z9
-	VUNPCKHPD  Z12, Z11, Z10
-	VADDPD     Z10, Z9, Z9
-	VDIVPD     Z4, Z9, Z9
-	VCVTPD2PS  Z9, Y9
-	VMOVUPS.Z  (R13), K2, Z10
-	VMULPS     Z0, Z10, Z10
-	VMULPS     Z1, Z9, Z9
-	VADDPS.Z   Z9, Z10, K2, Z10
-	VMOVUPS    Y10, (R12)
-	VSUBPS     Z10, Z10, Z9
-	VADDPS     Z9, Z6, Z6
-	VCVTPS2PD  Y10, Z9
-	VADDPD     Z9, Z7, Z9
-	VMOVAPD    Z8, Z7
-	VMOVAPD    Z9, Z8
-	LEAQ       (R10)(DI*8), R10
-	ADDQ       $0x00000020, R12
-	ADDQ       $0x00000020, R13
-	SUBQ       $0x08, R11
-	CMPQ       R11, $0x08
+	VSHUFF64X2 $0x88, Z9, Z6, Z11
+	VSHUFF64X2 $0xdd, Z9, Z6, Z6
+	VADDPD     Z6, Z11, Z11
+	VUNPCKLPD  Z11, Z10, Z6
+	VUNPCKHPD  Z11, Z10, Z9
+	VADDPD     Z9, Z6, Z6
+	VMOVUPD    Z6, (R13)
+	ADDQ       $0x00000040, R13
+	LEAQ       (R11)(R9*8), R11
+	SUBQ       $0x08, R12
+	CMPQ       R12, $0x08
 	JAE        loop5
 
 done6:
-	TESTQ      R11, R11
+	TESTQ      R12, R12
 	JZ         none7
-	MOVL       $0x0000ffff, R14
-	BZHIL      R11, R14, R14
-	KMOVW      R14, K3
-	IMUL3Q     $0x00, DI, R14
-	ADDQ       R10, R14
+	IMUL3Q     $0x00, R9, R14
+	ADDQ       R11, R14
 	LEAQ       zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
-	CMPQ       R11, $0x00
+	CMPQ       R12, $0x00
+	CMOVQLE    R15, R14
+	VMOVUPS.Z  (R14), K1, Z6
+	VMULPS     Z2, Z6, Z6
+	VCVTPS2PD  Y6, Z6
+	VMULPD     Z6, Z6, Z6
+	VADDPD     Z6, Z5, Z5
+	IMUL3Q     $0x01, R9, R14
+	ADDQ       R11, R14
+	LEAQ       zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ       R12, $0x01
 	CMOVQLE    R15, R14
 	VMOVUPS.Z  (R14), K1, Z9
 	VMULPS     Z2, Z9, Z9
 	VCVTPS2PD  Y9, Z9
 	VMULPD     Z9, Z9, Z9
 	VADDPD     Z9, Z5, Z5
-	IMUL3Q     $0x01, DI, R14
-	ADDQ       R10, R14
+	IMUL3Q     $0x02, R9, R14
+	ADDQ       R11, R14
 	LEAQ       zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
-	CMPQ       R11, $0x01
+	CMPQ       R12, $0x02
 	CMOVQLE    R15, R14
 	VMOVUPS.Z  (R14), K1, Z10
 	VMULPS     Z2, Z10, Z10
 	VCVTPS2PD  Y10, Z10
 	VMULPD     Z10, Z10, Z10
 	VADDPD     Z10, Z5, Z5
-	IMUL3Q     $0x02, DI, R14
-	ADDQ       R10, R14
+	IMUL3Q     $0x03, R9, R14
+	ADDQ       R11, R14
 	LEAQ       zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
-	CMPQ       R11, $0x02
+	CMPQ       R12, $0x03
 	CMOVQLE    R15, R14
 	VMOVUPS.Z  (R14), K1, Z11
 	VMULPS     Z2, Z11, Z11
 	VCVTPS2PD  Y11, Z11
 	VMULPD     Z11, Z11, Z11
 	VADDPD     Z11, Z5, Z5
-	IMUL3Q     $0x03, DI, R14
-	ADDQ       R10, R14
+	IMUL3Q     $0x04, R9, R14
+	ADDQ       R11, R14
 	LEAQ       zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
-	CMPQ       R11, $0x03
+	CMPQ       R12, $0x04
 	CMOVQLE    R15, R14
 	VMOVUPS.Z  (R14), K1, Z12
 	VMULPS     Z2, Z12, Z12
 	VCVTPS2PD  Y12, Z12
 	VMULPD     Z12, Z12, Z12
 	VADDPD     Z12, Z5, Z5
-	IMUL3Q     $0x04, DI, R14
-	ADDQ       R10, R14
+	IMUL3Q     $0x05, R9, R14
+	ADDQ       R11, R14
 	LEAQ       zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
-	CMPQ       R11, $0x04
+	CMPQ       R12, $0x05
 	CMOVQLE    R15, R14
 	VMOVUPS.Z  (R14), K1, Z13
 	VMULPS     Z2, Z13, Z13
 	VCVTPS2PD  Y13, Z13
 	VMULPD     Z13, Z13, Z13
 	VADDPD     Z13, Z5, Z5
-	IMUL3Q     $0x05, DI, R14
-	ADDQ       R10, R14
+	IMUL3Q     $0x06, R9, R14
+	ADDQ       R11, R14
 	LEAQ       zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
-	CMPQ       R11, $0x05
+	CMPQ       R12, $0x06
 	CMOVQLE    R15, R14
 	VMOVUPS.Z  (R14), K1, Z14
 	VMULPS     Z2, Z14, Z14
 	VCVTPS2PD  Y14, Z14
 	VMULPD     Z14, Z14, Z14
 	VADDPD     Z14, Z5, Z5
-	IMUL3Q     $0x06, DI, R14
-	ADDQ       R10, R14
-	LEAQ       zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
-	CMPQ       R11, $0x06
-	CMOVQLE    R15, R14
+	IMUL3Q     $0x07, R9, R14
+	ADDQ       R11, R14
+	LEAQ       zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R11
+	CMPQ       R12, $0x07
+	CMOVQLE    R11, R14
 	VMOVUPS.Z  (R14), K1, Z15
 	VMULPS     Z2, Z15, Z15
 	VCVTPS2PD  Y15, Z15
 	VMULPD     Z15, Z15, Z15
 	VADDPD     Z15, Z5, Z5
-	IMUL3Q     $0x07, DI, R14
-	ADDQ       R10, R14
-	LEAQ       zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R10
-	CMPQ       R11, $0x07
-	CMOVQLE    R10, R14
-	VMOVUPS.Z  (R14), K1, Z16
-	VMULPS     Z2, Z16, Z16
-	VCVTPS2PD  Y16, Z16
-	VMULPD     Z16, Z16, Z16
-	VADDPD     Z16, Z5, Z5
-	VSHUFF64X2 $0x44, Z11, Z9, Z17
+	VSHUFF64X2 $0x44, Z10, Z6, Z16
+	VSHUFF64X2 $0xee, Z10, Z6, Z6
+	VADDPD     Z6, Z16, Z16
+	VSHUFF64X2 $0x44, Z14, Z12, Z6
+	VSHUFF64X2 $0xee, Z14, Z12, Z10
+	VADDPD     Z10, Z6, Z6
+	VSHUFF64X2 $0x88, Z6, Z16, Z10
+	VSHUFF64X2 $0xdd, Z6, Z16, Z6
+	VADDPD     Z6, Z10, Z10
+	VSHUFF64X2 $0x44, Z11, Z9, Z6
 	VSHUFF64X2 $0xee, Z11, Z9, Z9
-	VADDPD     Z9, Z17, Z17
+	VADDPD     Z9, Z6, Z6
 	VSHUFF64X2 $0x44, Z15, Z13, Z9
 	VSHUFF64X2 $0xee, Z15, Z13, Z11
 	VADDPD     Z11, Z9, Z9
-	VSHUFF64X2 $0x88, Z9, Z17, Z11
-	VSHUFF64X2 $0xdd, Z9, Z17, Z9
-	VADDPD     Z9, Z11, Z11
-	VSHUFF64X2 $0x44, Z12, Z10, Z9
-	VSHUFF64X2 $0xee, Z12, Z10, Z10
-	VADDPD     Z10, Z9, Z9
-	VSHUFF64X2 $0x44, Z16, Z14, Z10
-	VSHUFF64X2 $0xee, Z16, Z14, Z12
-	VADDPD     Z12, Z10, Z10
-	VSHUFF64X2 $0x88, Z10, Z9, Z12
-	VSHUFF64X2 $0xdd, Z10, Z9, Z9
-	VADDPD     Z9, Z12, Z12
-	VUNPCKLPD  Z12, Z11, Z9
-	VUNPCKHPD  Z12, Z11, Z10
-	VADDPD     Z10, Z9, Z9
-	VDIVPD     Z4, Z9, Z9
-	VCVTPD2PS  Z9, Y9
-	VMOVUPS.Z  (R13), K3, Z10
-	VMULPS     Z0, Z10, Z10
-	VMULPS     Z1, Z9, Z9
-	VADDPS.Z   Z9, Z10, K3, Z10
-	VMOVUPS    Y10, (R12)
-	VSUBPS     Z10, Z10, Z9
-	VADDPS     Z9, Z6, Z6
-	VCVTPS2PD  Y10, Z9
-	VADDPD     Z9, Z7, Z9
-	VMOVAPD    Z8, Z7
-	VMOVAPD    Z9, Z8
+	VSHUFF64X2 $0x88, Z9, Z6, Z11
+	VSHUFF64X2 $0xdd, Z9, Z6, Z6
+	VADDPD     Z6, Z11, Z11
+	VUNPCKLPD  Z11, Z10, Z6
+	VUNPCKHPD  Z11, Z10, Z9
+	VADDPD     Z9, Z6, Z6
+	VMOVUPD    Z6, (R13)
+	ADDQ       $0x00000040, R13
 
 none7:
-	VDIVPD        Z3, Z5, Z5
-	VCVTPD2PS     Z5, Y5
-	MOVQ          48(CX), R10
-	VMOVUPS.Z     (R10), K1, Z9
-	VMULPS        Z0, Z9, Z9
-	VMULPS        Z1, Z5, Z5
-	VADDPS.Z      Z5, Z9, K1, Z9
-	VSUBPS        Z9, Z9, Z10
-	VADDPS        Z10, Z6, Z6
-	VCMPPS        $0x03, Z6, Z6, K3
-	KORTESTW      K3, K3
-	JNZ           stop2
-	MOVQ          48(CX), R10
-	VMOVUPS       Z9, K1, (R10)
-	VADDPD        Z8, Z7, Z7
-	VEXTRACTF64X4 $0x01, Z7, Y10
-	VADDPD        Y10, Y7, Y7
-	VEXTRACTF64X2 $0x01, Y7, X10
-	VADDPD        X10, X7, X7
-	VUNPCKHPD     X7, X7, X10
-	VADDSD        X10, X7, X7
-	VDIVSD        X3, X7, X7
-	VCVTSD2SS     X7, X7, X7
-	VBROADCASTSS  X7, Y10
-	VPXORD        Y11, Y11, Y11
-	VCMPPS        $0x04, Y11, Y10, K3
-	LEAQ          (BX), R11
-	MOVQ          32(CX), R12
-	LEAQ          256(BX), R13
-	MOVQ          DX, R10
-	CMPQ          R10, $0x08
-	JB            done9
-
-loop8:
-	VMOVUPS  (R11), Y11
-	VMOVUPS  Y11, K2, (R12)
-	VDIVPS.Z Y10, Y11, K3, Y11
-	VMOVUPS  Y11, (R13)
-	ADDQ     $0x00000020, R11
-	ADDQ     $0x00000020, R12
-	ADDQ     $0x00000020, R13
-	SUBQ     $0x08, R10
-	CMPQ     R10, $0x08
-	JAE      loop8
-
-done9:
-	TESTQ    R10, R10
-	JZ       none10
-	MOVL     $0x0000ffff, R14
-	BZHIL    R10, R14, R14
-	KMOVW    R14, K4
-	VMOVUPS  (R11), Y11
-	VMOVUPS  Y11, K4, (R12)
-	VDIVPS.Z Y10, Y11, K3, Y11
-	VMOVUPS  Y11, (R13)
-
-none10:
-	LEAQ 256(BX), R11
-	MOVQ DX, R10
-	CMPQ R10, $0x04
-	JB   done12
-
-loop11:
-	VMULPS.BCST (R11), Y9, Y10
-	VMOVUPS     Y10, (AX)
-	LEAQ        (AX)(SI*4), AX
-	VMULPS.BCST 4(R11), Y9, Y10
-	VMOVUPS     Y10, (AX)
-	LEAQ        (AX)(SI*4), AX
-	VMULPS.BCST 8(R11), Y9, Y10
-	VMOVUPS     Y10, (AX)
-	LEAQ        (AX)(SI*4), AX
-	VMULPS.BCST 12(R11), Y9, Y10
-	VMOVUPS     Y10, (AX)
-	LEAQ        (AX)(SI*4), AX
-	ADDQ        $0x00000010, R11
-	SUBQ        $0x04, R10
-	CMPQ        R10, $0x04
-	JAE         loop11
-
-done12:
-	CMPQ R10, $0x01
-	JB   done14
-
-loop13:
-	VMULPS.BCST (R11), Y9, Y10
-	VMOVUPS     Y10, (AX)
-	LEAQ        (AX)(SI*4), AX
-	ADDQ        $0x00000004, R11
-	SUBQ        $0x01, R10
-	CMPQ        R10, $0x01
-	JAE         loop13
-
-done14:
-	ADDQ $0x00000058, CX
-	SUBQ $0x01, R9
-	CMPQ R9, $0x01
-	JAE  loop3
+	VMOVUPD Z5, (DX)
+	MOVQ    R13, DX
+	ADDQ    $0x00000058, CX
+	SUBQ    $0x01, R8
+	CMPQ    R8, $0x01
+	JAE     loop3
 
 done4:
+	MOVQ matrices_base+24(FP), CX
+	LEAQ 512(SI), DX
+	MOVQ matrices_len+32(FP), R8
+	CMPQ R8, $0x01
+	JB   done9
+
+loop8:
+	VMOVUPD   (DX), Z2
+	ADDQ      $0x00000040, DX
+	VDIVPD    Z3, Z2, Z2
+	VCVTPD2PS Z2, Y2
+	MOVQ      48(CX), R9
+	VMOVUPS.Z (R9), K1, Z5
+	VMULPS    Z0, Z5, Z5
+	VMULPS    Z1, Z2, Z2
+	VADDPS.Z  Z2, Z5, K1, Z5
+	VSUBPS    Z5, Z5, Z2
+	VPXORQ    Z7, Z7, Z7
+	VPXORQ    Z8, Z8, Z8
+	LEAQ      (SI), R9
+	MOVQ      32(CX), R10
+	MOVQ      BX, R11
+	CMPQ      R11, $0x08
+	JB        done11
+
+loop10:
+	VMOVUPD   (DX), Z6
+	ADDQ      $0x00000040, DX
+	VDIVPD    Z4, Z6, Z6
+	VCVTPD2PS Z6, Y6
+	VMOVUPS.Z (R10), K2, Z9
+	VMULPS    Z0, Z9, Z9
+	VMULPS    Z1, Z6, Z6
+	VADDPS.Z  Z6, Z9, K2, Z9
+	VMOVUPS   Y9, (R9)
+	VSUBPS    Z9, Z9, Z6
+	VADDPS    Z6, Z2, Z2
+	VCVTPS2PD Y9, Z6
+	VADDPD    Z6, Z7, Z6
+	VMOVAPD   Z8, Z7
+	VMOVAPD   Z6, Z8
+	ADDQ      $0x00000020, R9
+	ADDQ      $0x00000020, R10
+	SUBQ      $0x08, R11
+	CMPQ      R11, $0x08
+	JAE       loop10
+
+done11:
+	TESTQ     R11, R11
+	JZ        none12
+	MOVL      $0x0000ffff, R12
+	BZHIL     R11, R12, R12
+	KMOVW     R12, K3
+	VMOVUPD   (DX), Z6
+	ADDQ      $0x00000040, DX
+	VDIVPD    Z4, Z6, Z6
+	VCVTPD2PS Z6, Y6
+	VMOVUPS.Z (R10), K3, Z9
+	VMULPS    Z0, Z9, Z9
+	VMULPS    Z1, Z6, Z6
+	VADDPS.Z  Z6, Z9, K3, Z9
+	VMOVUPS   Y9, (R9)
+	VSUBPS    Z9, Z9, Z6
+	VADDPS    Z6, Z2, Z2
+	VCVTPS2PD Y9, Z6
+	VADDPD    Z6, Z7, Z6
+	VMOVAPD   Z8, Z7
+	VMOVAPD   Z6, Z8
+	ADDQ      $0x00000020, R9
+	ADDQ      $0x00000020, R10
+
+none12:
+	VCMPPS        $0x03, Z2, Z2, K3
+	KORTESTW      K3, K3
+	JNZ           stop2
+	MOVQ          48(CX), R9
+	VMOVUPS       Z5, K1, (R9)
+	VADDPD        Z8, Z7, Z7
+	VEXTRACTF64X4 $0x01, Z7, Y2
+	VADDPD        Y2, Y7, Y7
+	VEXTRACTF64X2 $0x01, Y7, X2
+	VADDPD        X2, X7, X7
+	VUNPCKHPD     X7, X7, X2
+	VADDSD        X2, X7, X7
+	VDIVSD        X3, X7, X7
+	VCVTSD2SS     X7, X7, X7
+	VBROADCASTSS  X7, Y2
+	VPXORD        Y6, Y6, Y6
+	VCMPPS        $0x04, Y6, Y2, K3
+	LEAQ          (SI), R9
+	MOVQ          32(CX), R10
+	LEAQ          256(SI), R11
+	MOVQ          BX, R12
+	CMPQ          R12, $0x08
+	JB            done14
+
+loop13:
+	VMOVUPS  (R9), Y6
+	VMOVUPS  Y6, K2, (R10)
+	VDIVPS.Z Y2, Y6, K3, Y6
+	VMOVUPS  Y6, (R11)
+	ADDQ     $0x00000020, R9
+	ADDQ     $0x00000020, R10
+	ADDQ     $0x00000020, R11
+	SUBQ     $0x08, R12
+	CMPQ     R12, $0x08
+	JAE      loop13
+
+done14:
+	TESTQ    R12, R12
+	JZ       none15
+	MOVL     $0x0000ffff, R13
+	BZHIL    R12, R13, R13
+	KMOVW    R13, K4
+	VMOVUPS  (R9), Y6
+	VMOVUPS  Y6, K4, (R10)
+	VDIVPS.Z Y2, Y6, K3, Y6
+	VMOVUPS  Y6, (R11)
+	ADDQ     $0x00000020, R9
+	ADDQ     $0x00000020, R10
+	ADDQ     $0x00000020, R11
+
+none15:
+	LEAQ 256(SI), R10
+	MOVQ BX, R9
+	CMPQ R9, $0x04
+	JB   done17
+
+loop16:
+	VMULPS.BCST (R10), Y5, Y2
+	VMOVUPS     Y2, (AX)
+	LEAQ        (AX)(DI*4), AX
+	VMULPS.BCST 4(R10), Y5, Y2
+	VMOVUPS     Y2, (AX)
+	LEAQ        (AX)(DI*4), AX
+	VMULPS.BCST 8(R10), Y5, Y2
+	VMOVUPS     Y2, (AX)
+	LEAQ        (AX)(DI*4), AX
+	VMULPS.BCST 12(R10), Y5, Y2
+	VMOVUPS     Y2, (AX)
+	LEAQ        (AX)(DI*4), AX
+	ADDQ        $0x00000010, R10
+	SUBQ        $0x04, R9
+	CMPQ        R9, $0x04
+	JAE         loop16
+
+done17:
+	CMPQ R9, $0x01
+	JB   done19
+
+loop18:
+	VMULPS.BCST (R10), Y5, Y2
+	VMOVUPS     Y2, (AX)
+	LEAQ        (AX)(DI*4), AX
+	ADDQ        $0x00000004, R10
+	SUBQ        $0x01, R9
+	CMPQ        R9, $0x01
+	JAE         loop18
+
+done19:
+	ADDQ $0x00000058, CX
+	SUBQ $0x01, R8
+	CMPQ R8, $0x01
+	JAE  loop8
+
+done9:
 stop2:
 	MOVQ matrices_len+32(FP), AX
-	SUBQ R9, AX
+	SUBQ R8, AX
 	MOVQ AX, ret+88(FP)
 	VZEROUPPER
 	RET
 
 wide1:
 	MOVQ         products_base+0(FP), AX
-	MOVQ         matrices_base+24(FP), CX
-	MOVQ         rows+48(FP), DX
-	MOVQ         scratch+80(FP), BX
+	MOVQ         rows+48(FP), BX
+	MOVQ         scratch+80(FP), SI
 	VBROADCASTSS beta2+68(FP), Z0
 	VBROADCASTSS oneMinusBeta2+72(FP), Z1
 	VBROADCASTSS scale+64(FP), Z2
-	MOVQ         cols+56(FP), DI
-	MOVL         $0x0000ffff, SI
-	BZHIL        DI, SI, SI
-	KMOVW        SI, K1
-	VPBROADCASTQ DX, Z3
+	MOVQ         cols+56(FP), CX
+	MOVL         $0x0000ffff, DX
+	BZHIL        CX, DX, DX
+	KMOVW        DX, K1
+	VPBROADCASTQ BX, Z3
 	VCVTQQ2PD    Z3, Z3
-	VPBROADCASTQ DI, Z4
+	VPBROADCASTQ CX, Z4
 	VCVTQQ2PD    Z4, Z4
-	MOVQ         DI, SI
-	SHLQ         $0x02, DI
-	LEAQ         (DI)(DI*2), R8
-	MOVL         $0x000000ff, R9
-	KMOVW        R9, K2
-	MOVQ         matrices_len+32(FP), R9
-	CMPQ         R9, $0x01
-	JB           done17
+	MOVQ         CX, DI
+	MOVQ         CX, R9
+	SHLQ         $0x02, R9
+	LEAQ         (R9)(R9*2), R10
+	MOVL         $0x000000ff, CX
+	KMOVW        CX, K2
+	MOVQ         matrices_base+24(FP), CX
+	LEAQ         512(SI), DX
+	MOVQ         matrices_len+32(FP), R8
+	CMPQ         R8, $0x01
+	JB           done22
 
-loop16:
+loop21:
 	VPXORQ Z5, Z5, Z5
 	VPXORQ Z6, Z6, Z6
-	VPXORQ Z7, Z7, Z7
-	VPXORQ Z8, Z8, Z8
-	VPXORQ Z9, Z9, Z9
-	MOVQ   16(CX), R10
-	LEAQ   (BX), R12
-	MOVQ   32(CX), R13
-	MOVQ   DX, R11
-	CMPQ   R11, $0x08
-	JB     done19
+	MOVQ   16(CX), R11
+	LEAQ   128(DX), R13
+	MOVQ   BX, R12
+	CMPQ   R12, $0x08
+	JB     done24
 
-loop18:
-	LEAQ          (R10)(DI*4), R14
-	VMOVUPS.Z     (R10), K1, Z10
-	VMULPS        Z2, Z10, Z10
-	VEXTRACTF64X4 $0x01, Z10, Y11
+loop23:
+	LEAQ          (R11)(R9*4), R14
+	VMOVUPS.Z     (R11), K1, Z7
+	VMULPS        Z2, Z7, Z7
+	VEXTRACTF64X4 $0x01, Z7, Y8
+	VCVTPS2PD     Y8, Z8
+	VCVTPS2PD     Y7, Z7
+	VMULPD        Z7, Z7, Z7
+	VADDPD        Z7, Z5, Z5
+	VMULPD        Z8, Z8, Z8
+	VADDPD        Z8, Z6, Z6
+	VADDPD        Z8, Z7, Z7
+	VMOVUPS.Z     (R11)(R9*1), K1, Z8
+	VMULPS        Z2, Z8, Z8
+	VEXTRACTF64X4 $0x01, Z8, Y11
 	VCVTPS2PD     Y11, Z11
-	VCVTPS2PD     Y10, Z10
-	VMULPD        Z10, Z10, Z10
-	VADDPD        Z10, Z5, Z5
+	VCVTPS2PD     Y8, Z8
+	VMULPD        Z8, Z8, Z8
+	VADDPD        Z8, Z5, Z5
 	VMULPD        Z11, Z11, Z11
 	VADDPD        Z11, Z6, Z6
-	VADDPD        Z11, Z10, Z10
-	VMOVUPS.Z     (R10)(DI*1), K1, Z11
+	VADDPD        Z11, Z8, Z8
+	VMOVUPS.Z     (R11)(R9*2), K1, Z11
 	VMULPS        Z2, Z11, Z11
 	VEXTRACTF64X4 $0x01, Z11, Y12
 	VCVTPS2PD     Y12, Z12
@@ -417,7 +470,7 @@ loop18:
 	VMULPD        Z12, Z12, Z12
 	VADDPD        Z12, Z6, Z6
 	VADDPD        Z12, Z11, Z11
-	VMOVUPS.Z     (R10)(DI*2), K1, Z12
+	VMOVUPS.Z     (R11)(R10*1), K1, Z12
 	VMULPS        Z2, Z12, Z12
 	VEXTRACTF64X4 $0x01, Z12, Y13
 	VCVTPS2PD     Y13, Z13
@@ -427,7 +480,7 @@ loop18:
 	VMULPD        Z13, Z13, Z13
 	VADDPD        Z13, Z6, Z6
 	VADDPD        Z13, Z12, Z12
-	VMOVUPS.Z     (R10)(R8*1), K1, Z13
+	VMOVUPS.Z     (R14), K1, Z13
 	VMULPS        Z2, Z13, Z13
 	VEXTRACTF64X4 $0x01, Z13, Y14
 	VCVTPS2PD     Y14, Z14
@@ -437,7 +490,7 @@ loop18:
 	VMULPD        Z14, Z14, Z14
 	VADDPD        Z14, Z6, Z6
 	VADDPD        Z14, Z13, Z13
-	VMOVUPS.Z     (R14), K1, Z14
+	VMOVUPS.Z     (R14)(R9*1), K1, Z14
 	VMULPS        Z2, Z14, Z14
 	VEXTRACTF64X4 $0x01, Z14, Y15
 	VCVTPS2PD     Y15, Z15
@@ -447,7 +500,7 @@ loop18:
 	VMULPD        Z15, Z15, Z15
 	VADDPD        Z15, Z6, Z6
 	VADDPD        Z15, Z14, Z14
-	VMOVUPS.Z     (R14)(DI*1), K1, Z15
+	VMOVUPS.Z     (R14)(R9*2), K1, Z15
 	VMULPS        Z2, Z15, Z15
 	VEXTRACTF64X4 $0x01, Z15, Y16
 	VCVTPS2PD     Y16, Z16
@@ -457,7 +510,7 @@ loop18:
 	VMULPD        Z16, Z16, Z16
 	VADDPD        Z16, Z6, Z6
 	VADDPD        Z16, Z15, Z15
-	VMOVUPS.Z     (R14)(DI*2), K1, Z16
+	VMOVUPS.Z     (R14)(R10*1), K1, Z16
 	VMULPS        Z2, Z16, Z16
 	VEXTRACTF64X4 $0x01, Z16, Y17
 	VCVTPS2PD     Y17, Z17
@@ -467,82 +520,71 @@ loop18:
 	VMULPD        Z17, Z17, Z17
 	VADDPD        Z17, Z6, Z6
 	VADDPD        Z17, Z16, Z16
-	VMOVUPS.Z     (R14)(R8*1), K1, Z17
-	VMULPS        Z2, Z17, Z17
-	VEXTRACTF64X4 $0x01, Z17, Y18
-	VCVTPS2PD     Y18, Z18
-	VCVTPS2PD     Y17, Z17
-	VMULPD        Z17, Z17, Z17
-	VADDPD        Z17, Z5, Z5
-	VMULPD        Z18, Z18, Z18
-	VADDPD        Z18, Z6, Z6
-	VADDPD        Z18, Z17, Z17
-	VSHUFF64X2    $0x44, Z12, Z10, Z18
-	VSHUFF64X2    $0xee, Z12, Z10, Z10
-	VADDPD        Z10, Z18, Z18
-	VSHUFF64X2    $0x44, Z16, Z14, Z10
+	VSHUFF64X2    $0x44, Z11, Z7, Z17
+	VSHUFF64X2    $0xee, Z11, Z7, Z7
+	VADDPD        Z7, Z17, Z17
+	VSHUFF64X2    $0x44, Z15, Z13, Z7
+	VSHUFF64X2    $0xee, Z15, Z13, Z11
+	VADDPD        Z11, Z7, Z7
+	VSHUFF64X2    $0x88, Z7, Z17, Z11
+	VSHUFF64X2    $0xdd, Z7, Z17, Z7
+	VADDPD        Z7, Z11, Z11
+	VSHUFF64X2    $0x44, Z12, Z8, Z7
+	VSHUFF64X2    $0xee, Z12, Z8, Z8
+	VADDPD        Z8, Z7, Z7
+	VSHUFF64X2    $0x44, Z16, Z14, Z8
 	VSHUFF64X2    $0xee, Z16, Z14, Z12
-	VADDPD        Z12, Z10, Z10
-	VSHUFF64X2    $0x88, Z10, Z18, Z12
-	VSHUFF64X2    $0xdd, Z10, Z18, Z10
-	VADDPD        Z10, Z12, Z12
-	VSHUFF64X2    $0x44, Z13, Z11, Z10
-	VSHUFF64X2    $0xee, Z13, Z11, Z11
-	VADDPD        Z11, Z10, Z10
-	VSHUFF64X2    $0x44, Z17, Z15, Z11
-	VSHUFF64X2    $0xee, Z17, Z15, Z13
-	VADDPD        Z13, Z11, Z11
-	VSHUFF64X2    $0x88, Z11, Z10, Z13
-	VSHUFF64X2    $0xdd, Z11, Z10, Z10
-	VADDPD        Z10, Z13, Z13
-	VUNPCKLPD     Z13, Z12, Z10
-	VUNPCKHPD     Z13, Z12, Z11
-	VADDPD        Z11, Z10, Z10
-	VDIVPD        Z4, Z10, Z10
-	VCVTPD2PS     Z10, Y10
-	VMOVUPS.Z     (R13), K2, Z11
-	VMULPS        Z0, Z11, Z11
-	VMULPS        Z1, Z10, Z10
-	VADDPS.Z      Z10, Z11, K2, Z11
-	VMOVUPS       Y11, (R12)
-	VSUBPS        Z11, Z11, Z10
-	VADDPS        Z10, Z7, Z7
-	VCVTPS2PD     Y11, Z10
-	VADDPD        Z10, Z8, Z10
-	VMOVAPD       Z9, Z8
-	VMOVAPD       Z10, Z9
-	LEAQ          (R10)(DI*8), R10
-	ADDQ          $0x00000020, R12
-	ADDQ          $0x00000020, R13
-	SUBQ          $0x08, R11
-	CMPQ          R11, $0x08
-	JAE           loop18
+	VADDPD        Z12, Z8, Z8
+	VSHUFF64X2    $0x88, Z8, Z7, Z12
+	VSHUFF64X2    $0xdd, Z8, Z7, Z7
+	VADDPD        Z7, Z12, Z12
+	VUNPCKLPD     Z12, Z11, Z7
+	VUNPCKHPD     Z12, Z11, Z8
+	VADDPD        Z8, Z7, Z7
+	VMOVUPD       Z7, (R13)
+	ADDQ          $0x00000040, R13
+	LEAQ          (R11)(R9*8), R11
+	SUBQ          $0x08, R12
+	CMPQ          R12, $0x08
+	JAE           loop23
 
-done19:
-	TESTQ         R11, R11
-	JZ            none20
-	MOVL          $0x0000ffff, R14
-	BZHIL         R11, R14, R14
-	KMOVW         R14, K3
-	IMUL3Q        $0x00, DI, R14
-	ADDQ          R10, R14
+done24:
+	TESTQ         R12, R12
+	JZ            none25
+	IMUL3Q        $0x00, R9, R14
+	ADDQ          R11, R14
 	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
-	CMPQ          R11, $0x00
+	CMPQ          R12, $0x00
 	CMOVQLE       R15, R14
-	VMOVUPS.Z     (R14), K1, Z10
-	VMULPS        Z2, Z10, Z10
-	VEXTRACTF64X4 $0x01, Z10, Y11
+	VMOVUPS.Z     (R14), K1, Z7
+	VMULPS        Z2, Z7, Z7
+	VEXTRACTF64X4 $0x01, Z7, Y8
+	VCVTPS2PD     Y8, Z8
+	VCVTPS2PD     Y7, Z7
+	VMULPD        Z7, Z7, Z7
+	VADDPD        Z7, Z5, Z5
+	VMULPD        Z8, Z8, Z8
+	VADDPD        Z8, Z6, Z6
+	VADDPD        Z8, Z7, Z7
+	IMUL3Q        $0x01, R9, R14
+	ADDQ          R11, R14
+	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ          R12, $0x01
+	CMOVQLE       R15, R14
+	VMOVUPS.Z     (R14), K1, Z8
+	VMULPS        Z2, Z8, Z8
+	VEXTRACTF64X4 $0x01, Z8, Y11
 	VCVTPS2PD     Y11, Z11
-	VCVTPS2PD     Y10, Z10
-	VMULPD        Z10, Z10, Z10
-	VADDPD        Z10, Z5, Z5
+	VCVTPS2PD     Y8, Z8
+	VMULPD        Z8, Z8, Z8
+	VADDPD        Z8, Z5, Z5
 	VMULPD        Z11, Z11, Z11
 	VADDPD        Z11, Z6, Z6
-	VADDPD        Z11, Z10, Z10
-	IMUL3Q        $0x01, DI, R14
-	ADDQ          R10, R14
+	VADDPD        Z11, Z8, Z8
+	IMUL3Q        $0x02, R9, R14
+	ADDQ          R11, R14
 	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
-	CMPQ          R11, $0x01
+	CMPQ          R12, $0x02
 	CMOVQLE       R15, R14
 	VMOVUPS.Z     (R14), K1, Z11
 	VMULPS        Z2, Z11, Z11
@@ -554,10 +596,10 @@ done19:
 	VMULPD        Z12, Z12, Z12
 	VADDPD        Z12, Z6, Z6
 	VADDPD        Z12, Z11, Z11
-	IMUL3Q        $0x02, DI, R14
-	ADDQ          R10, R14
+	IMUL3Q        $0x03, R9, R14
+	ADDQ          R11, R14
 	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
-	CMPQ          R11, $0x02
+	CMPQ          R12, $0x03
 	CMOVQLE       R15, R14
 	VMOVUPS.Z     (R14), K1, Z12
 	VMULPS        Z2, Z12, Z12
@@ -569,10 +611,10 @@ done19:
 	VMULPD        Z13, Z13, Z13
 	VADDPD        Z13, Z6, Z6
 	VADDPD        Z13, Z12, Z12
-	IMUL3Q        $0x03, DI, R14
-	ADDQ          R10, R14
+	IMUL3Q        $0x04, R9, R14
+	ADDQ          R11, R14
 	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
-	CMPQ          R11, $0x03
+	CMPQ          R12, $0x04
 	CMOVQLE       R15, R14
 	VMOVUPS.Z     (R14), K1, Z13
 	VMULPS        Z2, Z13, Z13
@@ -584,10 +626,10 @@ done19:
 	VMULPD        Z14, Z14, Z14
 	VADDPD        Z14, Z6, Z6
 	VADDPD        Z14, Z13, Z13
-	IMUL3Q        $0x04, DI, R14
-	ADDQ          R10, R14
+	IMUL3Q        $0x05, R9, R14
+	ADDQ          R11, R14
 	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
-	CMPQ          R11, $0x04
+	CMPQ          R12, $0x05
 	CMOVQLE       R15, R14
 	VMOVUPS.Z     (R14), K1, Z14
 	VMULPS        Z2, Z14, Z14
@@ -599,10 +641,10 @@ done19:
 	VMULPD        Z15, Z15, Z15
 	VADDPD        Z15, Z6, Z6
 	VADDPD        Z15, Z14, Z14
-	IMUL3Q        $0x05, DI, R14
-	ADDQ          R10, R14
+	IMUL3Q        $0x06, R9, R14
+	ADDQ          R11, R14
 	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
-	CMPQ          R11, $0x05
+	CMPQ          R12, $0x06
 	CMOVQLE       R15, R14
 	VMOVUPS.Z     (R14), K1, Z15
 	VMULPS        Z2, Z15, Z15
@@ -614,11 +656,11 @@ done19:
 	VMULPD        Z16, Z16, Z16
 	VADDPD        Z16, Z6, Z6
 	VADDPD        Z16, Z15, Z15
-	IMUL3Q        $0x06, DI, R14
-	ADDQ          R10, R14
-	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
-	CMPQ          R11, $0x06
-	CMOVQLE       R15, R14
+	IMUL3Q        $0x07, R9, R14
+	ADDQ          R11, R14
+	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R11
+	CMPQ          R12, $0x07
+	CMOVQLE       R11, R14
 	VMOVUPS.Z     (R14), K1, Z16
 	VMULPS        Z2, Z16, Z16
 	VEXTRACTF64X4 $0x01, Z16, Y17
@@ -629,163 +671,214 @@ done19:
 	VMULPD        Z17, Z17, Z17
 	VADDPD        Z17, Z6, Z6
 	VADDPD        Z17, Z16, Z16
-	IMUL3Q        $0x07, DI, R14
-	ADDQ          R10, R14
-	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R10
-	CMPQ          R11, $0x07
-	CMOVQLE       R10, R14
-	VMOVUPS.Z     (R14), K1, Z17
-	VMULPS        Z2, Z17, Z17
-	VEXTRACTF64X4 $0x01, Z17, Y18
-	VCVTPS2PD     Y18, Z18
-	VCVTPS2PD     Y17, Z17
-	VMULPD        Z17, Z17, Z17
-	VADDPD        Z17, Z5, Z5
-	VMULPD        Z18, Z18, Z18
-	VADDPD        Z18, Z6, Z6
-	VADDPD        Z18, Z17, Z17
-	VSHUFF64X2    $0x44, Z12, Z10, Z18
-	VSHUFF64X2    $0xee, Z12, Z10, Z10
-	VADDPD        Z10, Z18, Z18
-	VSHUFF64X2    $0x44, Z16, Z14, Z10
+	VSHUFF64X2    $0x44, Z11, Z7, Z17
+	VSHUFF64X2    $0xee, Z11, Z7, Z7
+	VADDPD        Z7, Z17, Z17
+	VSHUFF64X2    $0x44, Z15, Z13, Z7
+	VSHUFF64X2    $0xee, Z15, Z13, Z11
+	VADDPD        Z11, Z7, Z7
+	VSHUFF64X2    $0x88, Z7, Z17, Z11
+	VSHUFF64X2    $0xdd, Z7, Z17, Z7
+	VADDPD        Z7, Z11, Z11
+	VSHUFF64X2    $0x44, Z12, Z8, Z7
+	VSHUFF64X2    $0xee, Z12, Z8, Z8
+	VADDPD        Z8, Z7, Z7
+	VSHUFF64X2    $0x44, Z16, Z14, Z8
 	VSHUFF64X2    $0xee, Z16, Z14, Z12
-	VADDPD        Z12, Z10, Z10
-	VSHUFF64X2    $0x88, Z10, Z18, Z12
-	VSHUFF64X2    $0xdd, Z10, Z18, Z10
-	VADDPD        Z10, Z12, Z12
-	VSHUFF64X2    $0x44, Z13, Z11, Z10
-	VSHUFF64X2    $0xee, Z13, Z11, Z11
-	VADDPD        Z11, Z10, Z10
-	VSHUFF64X2    $0x44, Z17, Z15, Z11
-	VSHUFF64X2    $0xee, Z17, Z15, Z13
-	VADDPD        Z13, Z11, Z11
-	VSHUFF64X2    $0x88, Z11, Z10, Z13
-	VSHUFF64X2    $0xdd, Z11, Z10, Z10
-	VADDPD        Z10, Z13, Z13
-	VUNPCKLPD     Z13, Z12, Z10
-	VUNPCKHPD     Z13, Z12, Z11
-	VADDPD        Z11, Z10, Z10
-	VDIVPD        Z4, Z10, Z10
-	VCVTPD2PS     Z10, Y10
-	VMOVUPS.Z     (R13), K3, Z11
-	VMULPS        Z0, Z11, Z11
-	VMULPS        Z1, Z10, Z10
-	VADDPS.Z      Z10, Z11, K3, Z11
-	VMOVUPS       Y11, (R12)
-	VSUBPS        Z11, Z11, Z10
-	VADDPS        Z10, Z7, Z7
-	VCVTPS2PD     Y11, Z10
-	VADDPD        Z10, Z8, Z10
-	VMOVAPD       Z9, Z8
-	VMOVAPD       Z10, Z9
+	VADDPD        Z12, Z8, Z8
+	VSHUFF64X2    $0x88, Z8, Z7, Z12
+	VSHUFF64X2    $0xdd, Z8, Z7, Z7
+	VADDPD        Z7, Z12, Z12
+	VUNPCKLPD     Z12, Z11, Z7
+	VUNPCKHPD     Z12, Z11, Z8
+	VADDPD        Z8, Z7, Z7
+	VMOVUPD       Z7, (R13)
+	ADDQ          $0x00000040, R13
 
-none20:
-	VDIVPD        Z3, Z5, Z5
-	VCVTPD2PS     Z5, Y5
-	VDIVPD        Z3, Z6, Z6
-	VCVTPD2PS     Z6, Y6
-	VINSERTF64X4  $0x01, Y6, Z5, Z5
-	MOVQ          48(CX), R10
-	VMOVUPS.Z     (R10), K1, Z10
-	VMULPS        Z0, Z10, Z10
-	VMULPS        Z1, Z5, Z5
-	VADDPS.Z      Z5, Z10, K1, Z10
-	VSUBPS        Z10, Z10, Z11
-	VADDPS        Z11, Z7, Z7
-	VCMPPS        $0x03, Z7, Z7, K3
-	KORTESTW      K3, K3
-	JNZ           stop15
-	MOVQ          48(CX), R10
-	VMOVUPS       Z10, K1, (R10)
-	VADDPD        Z9, Z8, Z8
-	VEXTRACTF64X4 $0x01, Z8, Y11
-	VADDPD        Y11, Y8, Y8
-	VEXTRACTF64X2 $0x01, Y8, X11
-	VADDPD        X11, X8, X8
-	VUNPCKHPD     X8, X8, X11
-	VADDSD        X11, X8, X8
-	VDIVSD        X3, X8, X8
-	VCVTSD2SS     X8, X8, X8
-	VBROADCASTSS  X8, Y11
-	VPXORD        Y12, Y12, Y12
-	VCMPPS        $0x04, Y12, Y11, K3
-	LEAQ          (BX), R11
-	MOVQ          32(CX), R12
-	LEAQ          256(BX), R13
-	MOVQ          DX, R10
-	CMPQ          R10, $0x08
-	JB            done22
-
-loop21:
-	VMOVUPS  (R11), Y12
-	VMOVUPS  Y12, K2, (R12)
-	VDIVPS.Z Y11, Y12, K3, Y12
-	VMOVUPS  Y12, (R13)
-	ADDQ     $0x00000020, R11
-	ADDQ     $0x00000020, R12
-	ADDQ     $0x00000020, R13
-	SUBQ     $0x08, R10
-	CMPQ     R10, $0x08
-	JAE      loop21
+none25:
+	VMOVUPD Z5, (DX)
+	VMOVUPD Z6, 64(DX)
+	MOVQ    R13, DX
+	ADDQ    $0x00000058, CX
+	SUBQ    $0x01, R8
+	CMPQ    R8, $0x01
+	JAE     loop21
 
 done22:
-	TESTQ    R10, R10
-	JZ       none23
-	MOVL     $0x0000ffff, R14
-	BZHIL    R10, R14, R14
-	KMOVW    R14, K4
-	VMOVUPS  (R11), Y12
-	VMOVUPS  Y12, K4, (R12)
-	VDIVPS.Z Y11, Y12, K3, Y12
-	VMOVUPS  Y12, (R13)
-
-none23:
-	LEAQ 256(BX), R11
-	MOVQ DX, R10
-	CMPQ R10, $0x04
-	JB   done25
-
-loop24:
-	VMULPS.BCST (R11), Z10, Z11
-	VMOVUPS     Z11, (AX)
-	LEAQ        (AX)(SI*4), AX
-	VMULPS.BCST 4(R11), Z10, Z11
-	VMOVUPS     Z11, (AX)
-	LEAQ        (AX)(SI*4), AX
-	VMULPS.BCST 8(R11), Z10, Z11
-	VMOVUPS     Z11, (AX)
-	LEAQ        (AX)(SI*4), AX
-	VMULPS.BCST 12(R11), Z10, Z11
-	VMOVUPS     Z11, (AX)
-	LEAQ        (AX)(SI*4), AX
-	ADDQ        $0x00000010, R11
-	SUBQ        $0x04, R10
-	CMPQ        R10, $0x04
-	JAE         loop24
-
-done25:
-	CMPQ R10, $0x01
+	MOVQ matrices_base+24(FP), CX
+	LEAQ 512(SI), DX
+	MOVQ matrices_len+32(FP), R8
+	CMPQ R8, $0x01
 	JB   done27
 
 loop26:
-	VMULPS.BCST (R11), Z10, Z11
-	VMOVUPS     Z11, (AX)
-	LEAQ        (AX)(SI*4), AX
-	ADDQ        $0x00000004, R11
-	SUBQ        $0x01, R10
-	CMPQ        R10, $0x01
-	JAE         loop26
+	VMOVUPD      (DX), Z2
+	ADDQ         $0x00000040, DX
+	VMOVUPD      (DX), Z5
+	ADDQ         $0x00000040, DX
+	VDIVPD       Z3, Z2, Z2
+	VCVTPD2PS    Z2, Y2
+	VDIVPD       Z3, Z5, Z5
+	VCVTPD2PS    Z5, Y5
+	VINSERTF64X4 $0x01, Y5, Z2, Z2
+	MOVQ         48(CX), R9
+	VMOVUPS.Z    (R9), K1, Z5
+	VMULPS       Z0, Z5, Z5
+	VMULPS       Z1, Z2, Z2
+	VADDPS.Z     Z2, Z5, K1, Z5
+	VSUBPS       Z5, Z5, Z2
+	VPXORQ       Z9, Z9, Z9
+	VPXORQ       Z10, Z10, Z10
+	LEAQ         (SI), R9
+	MOVQ         32(CX), R10
+	MOVQ         BX, R11
+	CMPQ         R11, $0x08
+	JB           done29
+
+loop28:
+	VMOVUPD   (DX), Z6
+	ADDQ      $0x00000040, DX
+	VDIVPD    Z4, Z6, Z6
+	VCVTPD2PS Z6, Y6
+	VMOVUPS.Z (R10), K2, Z7
+	VMULPS    Z0, Z7, Z7
+	VMULPS    Z1, Z6, Z6
+	VADDPS.Z  Z6, Z7, K2, Z7
+	VMOVUPS   Y7, (R9)
+	VSUBPS    Z7, Z7, Z6
+	VADDPS    Z6, Z2, Z2
+	VCVTPS2PD Y7, Z6
+	VADDPD    Z6, Z9, Z6
+	VMOVAPD   Z10, Z9
+	VMOVAPD   Z6, Z10
+	ADDQ      $0x00000020, R9
+	ADDQ      $0x00000020, R10
+	SUBQ      $0x08, R11
+	CMPQ      R11, $0x08
+	JAE       loop28
+
+done29:
+	TESTQ     R11, R11
+	JZ        none30
+	MOVL      $0x0000ffff, R12
+	BZHIL     R11, R12, R12
+	KMOVW     R12, K3
+	VMOVUPD   (DX), Z6
+	ADDQ      $0x00000040, DX
+	VDIVPD    Z4, Z6, Z6
+	VCVTPD2PS Z6, Y6
+	VMOVUPS.Z (R10), K3, Z7
+	VMULPS    Z0, Z7, Z7
+	VMULPS    Z1, Z6, Z6
+	VADDPS.Z  Z6, Z7, K3, Z7
+	VMOVUPS   Y7, (R9)
+	VSUBPS    Z7, Z7, Z6
+	VADDPS    Z6, Z2, Z2
+	VCVTPS2PD Y7, Z6
+	VADDPD    Z6, Z9, Z6
+	VMOVAPD   Z10, Z9
+	VMOVAPD   Z6, Z10
+	ADDQ      $0x00000020, R9
+	ADDQ      $0x00000020, R10
+
+none30:
+	VCMPPS        $0x03, Z2, Z2, K3
+	KORTESTW      K3, K3
+	JNZ           stop20
+	MOVQ          48(CX), R9
+	VMOVUPS       Z5, K1, (R9)
+	VADDPD        Z10, Z9, Z9
+	VEXTRACTF64X4 $0x01, Z9, Y2
+	VADDPD        Y2, Y9, Y9
+	VEXTRACTF64X2 $0x01, Y9, X2
+	VADDPD        X2, X9, X9
+	VUNPCKHPD     X9, X9, X2
+	VADDSD        X2, X9, X9
+	VDIVSD        X3, X9, X9
+	VCVTSD2SS     X9, X9, X9
+	VBROADCASTSS  X9, Y2
+	VPXORD        Y6, Y6, Y6
+	VCMPPS        $0x04, Y6, Y2, K3
+	LEAQ          (SI), R9
+	MOVQ          32(CX), R10
+	LEAQ          256(SI), R11
+	MOVQ          BX, R12
+	CMPQ          R12, $0x08
+	JB            done32
+
+loop31:
+	VMOVUPS  (R9), Y6
+	VMOVUPS  Y6, K2, (R10)
+	VDIVPS.Z Y2, Y6, K3, Y6
+	VMOVUPS  Y6, (R11)
+	ADDQ     $0x00000020, R9
+	ADDQ     $0x00000020, R10
+	ADDQ     $0x00000020, R11
+	SUBQ     $0x08, R12
+	CMPQ     R12, $0x08
+	JAE      loop31
+
+done32:
+	TESTQ    R12, R12
+	JZ       none33
+	MOVL     $0x0000ffff, R13
+	BZHIL    R12, R13, R13
+	KMOVW    R13, K4
+	VMOVUPS  (R9), Y6
+	VMOVUPS  Y6, K4, (R10)
+	VDIVPS.Z Y2, Y6, K3, Y6
+	VMOVUPS  Y6, (R11)
+	ADDQ     $0x00000020, R9
+	ADDQ     $0x00000020, R10
+	ADDQ     $0x00000020, R11
+
+none33:
+	LEAQ 256(SI), R10
+	MOVQ BX, R9
+	CMPQ R9, $0x04
+	JB   done35
+
+loop34:
+	VMULPS.BCST (R10), Z5, Z2
+	VMOVUPS     Z2, (AX)
+	LEAQ        (AX)(DI*4), AX
+	VMULPS.BCST 4(R10), Z5, Z2
+	VMOVUPS     Z2, (AX)
+	LEAQ        (AX)(DI*4), AX
+	VMULPS.BCST 8(R10), Z5, Z2
+	VMOVUPS     Z2, (AX)
+	LEAQ        (AX)(DI*4), AX
+	VMULPS.BCST 12(R10), Z5, Z2
+	VMOVUPS     Z2, (AX)
+	LEAQ        (AX)(DI*4), AX
+	ADDQ        $0x00000010, R10
+	SUBQ        $0x04, R9
+	CMPQ        R9, $0x04
+	JAE         loop34
+
+done35:
+	CMPQ R9, $0x01
+	JB   done37
+
+loop36:
+	VMULPS.BCST (R10), Z5, Z2
+	VMOVUPS     Z2, (AX)
+	LEAQ        (AX)(DI*4), AX
+	ADDQ        $0x00000004, R10
+	SUBQ        $0x01, R9
+	CMPQ        R9, $0x01
+	JAE         loop36
+
+done37:
+	ADDQ $0x00000058, CX
+	SUBQ $0x01, R8
+	CMPQ R8, $0x01
+	JAE  loop26
 
 done27:
-	ADDQ $0x00000058, CX
-	SUBQ $0x01, R9
-	CMPQ R9, $0x01
-	JAE  loop16
-
-done17:
-stop15:
+stop20:
 	MOVQ matrices_len+32(FP), AX
-	SUBQ R9, AX
+	SUBQ R8, AX
 	MOVQ AX, ret+88(FP)
 	VZEROUPPER
 	RET
@@ -808,148 +901,141 @@ DATA zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+56(SB)/4, $0x00000000
 DATA zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+60(SB)/4, $0x00000000
 GLOBL zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>(SB), RODATA|NOPTR, $64
 
-// func FactorSmallBF16AVX512(products []float32, matrices [][11]uintptr, rows int, cols int, scale float32, beta2 float32, oneMinusBeta2 float32, scratch *[128]float32) int
+// func FactorSmallBF16AVX512(products []float32, matrices [][11]uintptr, rows int, cols int, scale float32, beta2 float32, oneMinusBeta2 float32, scratch *[2688]float32) int
 // Requires: AVX, AVX2, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV
 TEXT ·FactorSmallBF16AVX512(SB), $0-96
 	CMPQ         cols+56(FP), $0x08
-	JA           wide28
+	JA           wide38
 	MOVQ         products_base+0(FP), AX
-	MOVQ         matrices_base+24(FP), CX
-	MOVQ         rows+48(FP), DX
-	MOVQ         scratch+80(FP), BX
+	MOVQ         rows+48(FP), BX
+	MOVQ         scratch+80(FP), SI
 	VBROADCASTSS beta2+68(FP), Z0
 	VBROADCASTSS oneMinusBeta2+72(FP), Z1
 	VBROADCASTSS scale+64(FP), Z2
-	MOVQ         cols+56(FP), DI
-	MOVL         $0x0000ffff, SI
-	BZHIL        DI, SI, SI
-	KMOVW        SI, K1
-	VPBROADCASTQ DX, Z3
+	MOVQ         cols+56(FP), CX
+	MOVL         $0x0000ffff, DX
+	BZHIL        CX, DX, DX
+	KMOVW        DX, K1
+	VPBROADCASTQ BX, Z3
 	VCVTQQ2PD    Z3, Z3
-	VPBROADCASTQ DI, Z4
+	VPBROADCASTQ CX, Z4
 	VCVTQQ2PD    Z4, Z4
-	MOVQ         DI, SI
-	SHLQ         $0x01, DI
-	LEAQ         (DI)(DI*2), R8
-	MOVL         $0x000000ff, R9
-	KMOVW        R9, K2
-	MOVQ         matrices_len+32(FP), R9
-	CMPQ         R9, $0x01
-	JB           done31
+	MOVQ         CX, DI
+	MOVQ         CX, R9
+	SHLQ         $0x01, R9
+	LEAQ         (R9)(R9*2), R10
+	MOVL         $0x000000ff, CX
+	KMOVW        CX, K2
+	MOVQ         matrices_base+24(FP), CX
+	LEAQ         512(SI), DX
+	MOVQ         matrices_len+32(FP), R8
+	CMPQ         R8, $0x01
+	JB           done41
 
-loop30:
+loop40:
 	VPXORQ Z5, Z5, Z5
-	VPXORQ Z6, Z6, Z6
-	VPXORQ Z7, Z7, Z7
-	VPXORQ Z8, Z8, Z8
-	MOVQ   16(CX), R10
-	LEAQ   (BX), R12
-	MOVQ   32(CX), R13
-	MOVQ   DX, R11
-	CMPQ   R11, $0x08
-	JB     done33
+	MOVQ   16(CX), R11
+	LEAQ   64(DX), R13
+	MOVQ   BX, R12
+	CMPQ   R12, $0x08
+	JB     done43
 
-loop32:
-	LEAQ        (R10)(DI*4), R14
-	VPMOVZXWD.Z (R10), K1, Z9
+loop42:
+	LEAQ        (R11)(R9*4), R14
+	VPMOVZXWD.Z (R11), K1, Z6
+	VPSLLD      $0x10, Z6, Z6
+	VMULPS      Z2, Z6, Z6
+	VCVTPS2PD   Y6, Z6
+	VMULPD      Z6, Z6, Z6
+	VADDPD      Z6, Z5, Z5
+	VPMOVZXWD.Z (R11)(R9*1), K1, Z9
 	VPSLLD      $0x10, Z9, Z9
 	VMULPS      Z2, Z9, Z9
 	VCVTPS2PD   Y9, Z9
 	VMULPD      Z9, Z9, Z9
 	VADDPD      Z9, Z5, Z5
-	VPMOVZXWD.Z (R10)(DI*1), K1, Z10
+	VPMOVZXWD.Z (R11)(R9*2), K1, Z10
 	VPSLLD      $0x10, Z10, Z10
 	VMULPS      Z2, Z10, Z10
 	VCVTPS2PD   Y10, Z10
 	VMULPD      Z10, Z10, Z10
 	VADDPD      Z10, Z5, Z5
-	VPMOVZXWD.Z (R10)(DI*2), K1, Z11
+	VPMOVZXWD.Z (R11)(R10*1), K1, Z11
 	VPSLLD      $0x10, Z11, Z11
 	VMULPS      Z2, Z11, Z11
 	VCVTPS2PD   Y11, Z11
 	VMULPD      Z11, Z11, Z11
 	VADDPD      Z11, Z5, Z5
-	VPMOVZXWD.Z (R10)(R8*1), K1, Z12
+	VPMOVZXWD.Z (R14), K1, Z12
 	VPSLLD      $0x10, Z12, Z12
 	VMULPS      Z2, Z12, Z12
 	VCVTPS2PD   Y12, Z12
 	VMULPD      Z12, Z12, Z12
 	VADDPD      Z12, Z5, Z5
-	VPMOVZXWD.Z (R14), K1, Z13
+	VPMOVZXWD.Z (R14)(R9*1), K1, Z13
 	VPSLLD      $0x10, Z13, Z13
 	VMULPS      Z2, Z13, Z13
 	VCVTPS2PD   Y13, Z13
 	VMULPD      Z13, Z13, Z13
 	VADDPD      Z13, Z5, Z5
-	VPMOVZXWD.Z (R14)(DI*1), K1, Z14
+	VPMOVZXWD.Z (R14)(R9*2), K1, Z14
 	VPSLLD      $0x10, Z14, Z14
 	VMULPS      Z2, Z14, Z14
 	VCVTPS2PD   Y14, Z14
 	VMULPD      Z14, Z14, Z14
 	VADDPD      Z14, Z5, Z5
-	VPMOVZXWD.Z (R14)(DI*2), K1, Z15
+	VPMOVZXWD.Z (R14)(R10*1), K1, Z15
 	VPSLLD      $0x10, Z15, Z15
 	VMULPS      Z2, Z15, Z15
 	VCVTPS2PD   Y15, Z15
 	VMULPD      Z15, Z15, Z15
 	VADDPD      Z15, Z5, Z5
-	VPMOVZXWD.Z (R14)(R8*1), K1, Z16
-	VPSLLD      $0x10, Z16, Z16
-	VMULPS      Z2, Z16, Z16
-	VCVTPS2PD   Y16, Z16
-	VMULPD      Z16, Z16, Z16
-	VADDPD      Z16, Z5, Z5
-	VSHUFF64X2  $0x44, Z11, Z9, Z17
+	VSHUFF64X2  $0x44, Z10, Z6, Z16
+	VSHUFF64X2  $0xee, Z10, Z6, Z6
+	VADDPD      Z6, Z16, Z16
+	VSHUFF64X2  $0x44, Z14, Z12, Z6
+	VSHUFF64X2  $0xee, Z14, Z12, Z10
+	VADDPD      Z10, Z6, Z6
+	VSHUFF64X2  $0x88, Z6, Z16, Z10
+	VSHUFF64X2  $0xdd, Z6, Z16, Z6
+	VADDPD      Z6, Z10, Z10
+	VSHUFF64X2  $0x44, Z11, Z9, Z6
 	VSHUFF64X2  $0xee, Z11, Z9, Z9
-	VADDPD      Z9, Z17, Z17
+	VADDPD      Z9, Z6, Z6
 	VSHUFF64X2  $0x44, Z15, Z13, Z9
 	VSHUFF64X2  $0xee, Z15, Z13, Z11
 	VADDPD      Z11, Z9, Z9
-	VSHUFF64X2  $0x88, Z9, Z17, Z11
-	VSHUFF64X2  $0xdd, Z9, Z17, Z9
-	VADDPD      Z9, Z11, Z11
-	VSHUFF64X2  $0x44, Z12, Z10, Z9
-	VSHUFF64X2  $0xee, Z12, Z10, Z10
-	VADDPD      Z10, Z9, Z9
-	VSHUFF64X2  $0x44, Z16, Z14, Z10
-	VSHUFF64X2  $0xee, Z16, Z14, Z12
-	VADDPD      Z12, Z10, Z10
-	VSHUFF64X2  $0x88, Z10, Z9, Z12
-	VSHUFF64X2  $0xdd, Z10, Z9, Z9
-	VADDPD      Z9, Z12, Z12
-	VUNPCKLPD   Z12, Z11, Z9
-	VUNPCKHPD   Z12, Z11, Z10
-	VADDPD      Z10, Z9, Z9
-	VDIVPD      Z4, Z9, Z9
-	VCVTPD2PS   Z9, Y9
-	VMOVUPS.Z   (R13), K2, Z10
-	VMULPS      Z0, Z10, Z10
-	VMULPS      Z1, Z9, Z9
-	VADDPS.Z    Z9, Z10, K2, Z10
-	VMOVUPS     Y10, (R12)
-	VSUBPS      Z10, Z10, Z9
-	VADDPS      Z9, Z6, Z6
-	VCVTPS2PD   Y10, Z9
-	VADDPD      Z9, Z7, Z9
-	VMOVAPD     Z8, Z7
-	VMOVAPD     Z9, Z8
-	LEAQ        (R10)(DI*8), R10
-	ADDQ        $0x00000020, R12
-	ADDQ        $0x00000020, R13
-	SUBQ        $0x08, R11
-	CMPQ        R11, $0x08
-	JAE         loop32
+	VSHUFF64X2  $0x88, Z9, Z6, Z11
+	VSHUFF64X2  $0xdd, Z9, Z6, Z6
+	VADDPD      Z6, Z11, Z11
+	VUNPCKLPD   Z11, Z10, Z6
+	VUNPCKHPD   Z11, Z10, Z9
+	VADDPD      Z9, Z6, Z6
+	VMOVUPD     Z6, (R13)
+	ADDQ        $0x00000040, R13
+	LEAQ        (R11)(R9*8), R11
+	SUBQ        $0x08, R12
+	CMPQ        R12, $0x08
+	JAE         loop42
 
-done33:
-	TESTQ       R11, R11
-	JZ          none34
-	MOVL        $0x0000ffff, R14
-	BZHIL       R11, R14, R14
-	KMOVW       R14, K3
-	IMUL3Q      $0x00, DI, R14
-	ADDQ        R10, R14
+done43:
+	TESTQ       R12, R12
+	JZ          none44
+	IMUL3Q      $0x00, R9, R14
+	ADDQ        R11, R14
 	LEAQ        zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
-	CMPQ        R11, $0x00
+	CMPQ        R12, $0x00
+	CMOVQLE     R15, R14
+	VPMOVZXWD.Z (R14), K1, Z6
+	VPSLLD      $0x10, Z6, Z6
+	VMULPS      Z2, Z6, Z6
+	VCVTPS2PD   Y6, Z6
+	VMULPD      Z6, Z6, Z6
+	VADDPD      Z6, Z5, Z5
+	IMUL3Q      $0x01, R9, R14
+	ADDQ        R11, R14
+	LEAQ        zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ        R12, $0x01
 	CMOVQLE     R15, R14
 	VPMOVZXWD.Z (R14), K1, Z9
 	VPSLLD      $0x10, Z9, Z9
@@ -957,10 +1043,10 @@ done33:
 	VCVTPS2PD   Y9, Z9
 	VMULPD      Z9, Z9, Z9
 	VADDPD      Z9, Z5, Z5
-	IMUL3Q      $0x01, DI, R14
-	ADDQ        R10, R14
+	IMUL3Q      $0x02, R9, R14
+	ADDQ        R11, R14
 	LEAQ        zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
-	CMPQ        R11, $0x01
+	CMPQ        R12, $0x02
 	CMOVQLE     R15, R14
 	VPMOVZXWD.Z (R14), K1, Z10
 	VPSLLD      $0x10, Z10, Z10
@@ -968,10 +1054,10 @@ done33:
 	VCVTPS2PD   Y10, Z10
 	VMULPD      Z10, Z10, Z10
 	VADDPD      Z10, Z5, Z5
-	IMUL3Q      $0x02, DI, R14
-	ADDQ        R10, R14
+	IMUL3Q      $0x03, R9, R14
+	ADDQ        R11, R14
 	LEAQ        zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
-	CMPQ        R11, $0x02
+	CMPQ        R12, $0x03
 	CMOVQLE     R15, R14
 	VPMOVZXWD.Z (R14), K1, Z11
 	VPSLLD      $0x10, Z11, Z11
@@ -979,10 +1065,10 @@ done33:
 	VCVTPS2PD   Y11, Z11
 	VMULPD      Z11, Z11, Z11
 	VADDPD      Z11, Z5, Z5
-	IMUL3Q      $0x03, DI, R14
-	ADDQ        R10, R14
+	IMUL3Q      $0x04, R9, R14
+	ADDQ        R11, R14
 	LEAQ        zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
-	CMPQ        R11, $0x03
+	CMPQ        R12, $0x04
 	CMOVQLE     R15, R14
 	VPMOVZXWD.Z (R14), K1, Z12
 	VPSLLD      $0x10, Z12, Z12
@@ -990,10 +1076,10 @@ done33:
 	VCVTPS2PD   Y12, Z12
 	VMULPD      Z12, Z12, Z12
 	VADDPD      Z12, Z5, Z5
-	IMUL3Q      $0x04, DI, R14
-	ADDQ        R10, R14
+	IMUL3Q      $0x05, R9, R14
+	ADDQ        R11, R14
 	LEAQ        zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
-	CMPQ        R11, $0x04
+	CMPQ        R12, $0x05
 	CMOVQLE     R15, R14
 	VPMOVZXWD.Z (R14), K1, Z13
 	VPSLLD      $0x10, Z13, Z13
@@ -1001,10 +1087,10 @@ done33:
 	VCVTPS2PD   Y13, Z13
 	VMULPD      Z13, Z13, Z13
 	VADDPD      Z13, Z5, Z5
-	IMUL3Q      $0x05, DI, R14
-	ADDQ        R10, R14
+	IMUL3Q      $0x06, R9, R14
+	ADDQ        R11, R14
 	LEAQ        zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
-	CMPQ        R11, $0x05
+	CMPQ        R12, $0x06
 	CMOVQLE     R15, R14
 	VPMOVZXWD.Z (R14), K1, Z14
 	VPSLLD      $0x10, Z14, Z14
@@ -1012,223 +1098,284 @@ done33:
 	VCVTPS2PD   Y14, Z14
 	VMULPD      Z14, Z14, Z14
 	VADDPD      Z14, Z5, Z5
-	IMUL3Q      $0x06, DI, R14
-	ADDQ        R10, R14
-	LEAQ        zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
-	CMPQ        R11, $0x06
-	CMOVQLE     R15, R14
+	IMUL3Q      $0x07, R9, R14
+	ADDQ        R11, R14
+	LEAQ        zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R11
+	CMPQ        R12, $0x07
+	CMOVQLE     R11, R14
 	VPMOVZXWD.Z (R14), K1, Z15
 	VPSLLD      $0x10, Z15, Z15
 	VMULPS      Z2, Z15, Z15
 	VCVTPS2PD   Y15, Z15
 	VMULPD      Z15, Z15, Z15
 	VADDPD      Z15, Z5, Z5
-	IMUL3Q      $0x07, DI, R14
-	ADDQ        R10, R14
-	LEAQ        zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R10
-	CMPQ        R11, $0x07
-	CMOVQLE     R10, R14
-	VPMOVZXWD.Z (R14), K1, Z16
-	VPSLLD      $0x10, Z16, Z16
-	VMULPS      Z2, Z16, Z16
-	VCVTPS2PD   Y16, Z16
-	VMULPD      Z16, Z16, Z16
-	VADDPD      Z16, Z5, Z5
-	VSHUFF64X2  $0x44, Z11, Z9, Z17
+	VSHUFF64X2  $0x44, Z10, Z6, Z16
+	VSHUFF64X2  $0xee, Z10, Z6, Z6
+	VADDPD      Z6, Z16, Z16
+	VSHUFF64X2  $0x44, Z14, Z12, Z6
+	VSHUFF64X2  $0xee, Z14, Z12, Z10
+	VADDPD      Z10, Z6, Z6
+	VSHUFF64X2  $0x88, Z6, Z16, Z10
+	VSHUFF64X2  $0xdd, Z6, Z16, Z6
+	VADDPD      Z6, Z10, Z10
+	VSHUFF64X2  $0x44, Z11, Z9, Z6
 	VSHUFF64X2  $0xee, Z11, Z9, Z9
-	VADDPD      Z9, Z17, Z17
+	VADDPD      Z9, Z6, Z6
 	VSHUFF64X2  $0x44, Z15, Z13, Z9
 	VSHUFF64X2  $0xee, Z15, Z13, Z11
 	VADDPD      Z11, Z9, Z9
-	VSHUFF64X2  $0x88, Z9, Z17, Z11
-	VSHUFF64X2  $0xdd, Z9, Z17, Z9
-	VADDPD      Z9, Z11, Z11
-	VSHUFF64X2  $0x44, Z12, Z10, Z9
-	VSHUFF64X2  $0xee, Z12, Z10, Z10
-	VADDPD      Z10, Z9, Z9
-	VSHUFF64X2  $0x44, Z16, Z14, Z10
-	VSHUFF64X2  $0xee, Z16, Z14, Z12
-	VADDPD      Z12, Z10, Z10
-	VSHUFF64X2  $0x88, Z10, Z9, Z12
-	VSHUFF64X2  $0xdd, Z10, Z9, Z9
-	VADDPD      Z9, Z12, Z12
-	VUNPCKLPD   Z12, Z11, Z9
-	VUNPCKHPD   Z12, Z11, Z10
-	VADDPD      Z10, Z9, Z9
-	VDIVPD      Z4, Z9, Z9
-	VCVTPD2PS   Z9, Y9
-	VMOVUPS.Z   (R13), K3, Z10
-	VMULPS      Z0, Z10, Z10
-	VMULPS      Z1, Z9, Z9
-	VADDPS.Z    Z9, Z10, K3, Z10
-	VMOVUPS     Y10, (R12)
-	VSUBPS      Z10, Z10, Z9
-	VADDPS      Z9, Z6, Z6
-	VCVTPS2PD   Y10, Z9
-	VADDPD      Z9, Z7, Z9
-	VMOVAPD     Z8, Z7
-	VMOVAPD     Z9, Z8
+	VSHUFF64X2  $0x88, Z9, Z6, Z11
+	VSHUFF64X2  $0xdd, Z9, Z6, Z6
+	VADDPD      Z6, Z11, Z11
+	VUNPCKLPD   Z11, Z10, Z6
+	VUNPCKHPD   Z11, Z10, Z9
+	VADDPD      Z9, Z6, Z6
+	VMOVUPD     Z6, (R13)
+	ADDQ        $0x00000040, R13
 
-none34:
-	VDIVPD        Z3, Z5, Z5
-	VCVTPD2PS     Z5, Y5
-	MOVQ          48(CX), R10
-	VMOVUPS.Z     (R10), K1, Z9
-	VMULPS        Z0, Z9, Z9
-	VMULPS        Z1, Z5, Z5
-	VADDPS.Z      Z5, Z9, K1, Z9
-	VSUBPS        Z9, Z9, Z10
-	VADDPS        Z10, Z6, Z6
-	VCMPPS        $0x03, Z6, Z6, K3
-	KORTESTW      K3, K3
-	JNZ           stop29
-	MOVQ          48(CX), R10
-	VMOVUPS       Z9, K1, (R10)
-	VADDPD        Z8, Z7, Z7
-	VEXTRACTF64X4 $0x01, Z7, Y10
-	VADDPD        Y10, Y7, Y7
-	VEXTRACTF64X2 $0x01, Y7, X10
-	VADDPD        X10, X7, X7
-	VUNPCKHPD     X7, X7, X10
-	VADDSD        X10, X7, X7
-	VDIVSD        X3, X7, X7
-	VCVTSD2SS     X7, X7, X7
-	VBROADCASTSS  X7, Y10
-	VPXORD        Y11, Y11, Y11
-	VCMPPS        $0x04, Y11, Y10, K3
-	LEAQ          (BX), R11
-	MOVQ          32(CX), R12
-	LEAQ          256(BX), R13
-	MOVQ          DX, R10
-	CMPQ          R10, $0x08
-	JB            done36
-
-loop35:
-	VMOVUPS  (R11), Y11
-	VMOVUPS  Y11, K2, (R12)
-	VDIVPS.Z Y10, Y11, K3, Y11
-	VMOVUPS  Y11, (R13)
-	ADDQ     $0x00000020, R11
-	ADDQ     $0x00000020, R12
-	ADDQ     $0x00000020, R13
-	SUBQ     $0x08, R10
-	CMPQ     R10, $0x08
-	JAE      loop35
-
-done36:
-	TESTQ    R10, R10
-	JZ       none37
-	MOVL     $0x0000ffff, R14
-	BZHIL    R10, R14, R14
-	KMOVW    R14, K4
-	VMOVUPS  (R11), Y11
-	VMOVUPS  Y11, K4, (R12)
-	VDIVPS.Z Y10, Y11, K3, Y11
-	VMOVUPS  Y11, (R13)
-
-none37:
-	LEAQ 256(BX), R11
-	MOVQ DX, R10
-	CMPQ R10, $0x04
-	JB   done39
-
-loop38:
-	VMULPS.BCST (R11), Y9, Y10
-	VMOVUPS     Y10, (AX)
-	LEAQ        (AX)(SI*4), AX
-	VMULPS.BCST 4(R11), Y9, Y10
-	VMOVUPS     Y10, (AX)
-	LEAQ        (AX)(SI*4), AX
-	VMULPS.BCST 8(R11), Y9, Y10
-	VMOVUPS     Y10, (AX)
-	LEAQ        (AX)(SI*4), AX
-	VMULPS.BCST 12(R11), Y9, Y10
-	VMOVUPS     Y10, (AX)
-	LEAQ        (AX)(SI*4), AX
-	ADDQ        $0x00000010, R11
-	SUBQ        $0x04, R10
-	CMPQ        R10, $0x04
-	JAE         loop38
-
-done39:
-	CMPQ R10, $0x01
-	JB   done41
-
-loop40:
-	VMULPS.BCST (R11), Y9, Y10
-	VMOVUPS     Y10, (AX)
-	LEAQ        (AX)(SI*4), AX
-	ADDQ        $0x00000004, R11
-	SUBQ        $0x01, R10
-	CMPQ        R10, $0x01
-	JAE         loop40
+none44:
+	VMOVUPD Z5, (DX)
+	MOVQ    R13, DX
+	ADDQ    $0x00000058, CX
+	SUBQ    $0x01, R8
+	CMPQ    R8, $0x01
+	JAE     loop40
 
 done41:
-	ADDQ $0x00000058, CX
-	SUBQ $0x01, R9
-	CMPQ R9, $0x01
-	JAE  loop30
+	MOVQ matrices_base+24(FP), CX
+	LEAQ 512(SI), DX
+	MOVQ matrices_len+32(FP), R8
+	CMPQ R8, $0x01
+	JB   done46
 
-done31:
-stop29:
+loop45:
+	VMOVUPD   (DX), Z2
+	ADDQ      $0x00000040, DX
+	VDIVPD    Z3, Z2, Z2
+	VCVTPD2PS Z2, Y2
+	MOVQ      48(CX), R9
+	VMOVUPS.Z (R9), K1, Z5
+	VMULPS    Z0, Z5, Z5
+	VMULPS    Z1, Z2, Z2
+	VADDPS.Z  Z2, Z5, K1, Z5
+	VSUBPS    Z5, Z5, Z2
+	VPXORQ    Z7, Z7, Z7
+	VPXORQ    Z8, Z8, Z8
+	LEAQ      (SI), R9
+	MOVQ      32(CX), R10
+	MOVQ      BX, R11
+	CMPQ      R11, $0x08
+	JB        done48
+
+loop47:
+	VMOVUPD   (DX), Z6
+	ADDQ      $0x00000040, DX
+	VDIVPD    Z4, Z6, Z6
+	VCVTPD2PS Z6, Y6
+	VMOVUPS.Z (R10), K2, Z9
+	VMULPS    Z0, Z9, Z9
+	VMULPS    Z1, Z6, Z6
+	VADDPS.Z  Z6, Z9, K2, Z9
+	VMOVUPS   Y9, (R9)
+	VSUBPS    Z9, Z9, Z6
+	VADDPS    Z6, Z2, Z2
+	VCVTPS2PD Y9, Z6
+	VADDPD    Z6, Z7, Z6
+	VMOVAPD   Z8, Z7
+	VMOVAPD   Z6, Z8
+	ADDQ      $0x00000020, R9
+	ADDQ      $0x00000020, R10
+	SUBQ      $0x08, R11
+	CMPQ      R11, $0x08
+	JAE       loop47
+
+done48:
+	TESTQ     R11, R11
+	JZ        none49
+	MOVL      $0x0000ffff, R12
+	BZHIL     R11, R12, R12
+	KMOVW     R12, K3
+	VMOVUPD   (DX), Z6
+	ADDQ      $0x00000040, DX
+	VDIVPD    Z4, Z6, Z6
+	VCVTPD2PS Z6, Y6
+	VMOVUPS.Z (R10), K3, Z9
+	VMULPS    Z0, Z9, Z9
+	VMULPS    Z1, Z6, Z6
+	VADDPS.Z  Z6, Z9, K3, Z9
+	VMOVUPS   Y9, (R9)
+	VSUBPS    Z9, Z9, Z6
+	VADDPS    Z6, Z2, Z2
+	VCVTPS2PD Y9, Z6
+	VADDPD    Z6, Z7, Z6
+	VMOVAPD   Z8, Z7
+	VMOVAPD   Z6, Z8
+	ADDQ      $0x00000020, R9
+	ADDQ      $0x00000020, R10
+
+none49:
+	VCMPPS        $0x03, Z2, Z2, K3
+	KORTESTW      K3, K3
+	JNZ           stop39
+	MOVQ          48(CX), R9
+	VMOVUPS       Z5, K1, (R9)
+	VADDPD        Z8, Z7, Z7
+	VEXTRACTF64X4 $0x01, Z7, Y2
+	VADDPD        Y2, Y7, Y7
+	VEXTRACTF64X2 $0x01, Y7, X2
+	VADDPD        X2, X7, X7
+	VUNPCKHPD     X7, X7, X2
+	VADDSD        X2, X7, X7
+	VDIVSD        X3, X7, X7
+	VCVTSD2SS     X7, X7, X7
+	VBROADCASTSS  X7, Y2
+	VPXORD        Y6, Y6, Y6
+	VCMPPS        $0x04, Y6, Y2, K3
+	LEAQ          (SI), R9
+	MOVQ          32(CX), R10
+	LEAQ          256(SI), R11
+	MOVQ          BX, R12
+	CMPQ          R12, $0x08
+	JB            done51
+
+loop50:
+	VMOVUPS  (R9), Y6
+	VMOVUPS  Y6, K2, (R10)
+	VDIVPS.Z Y2, Y6, K3, Y6
+	VMOVUPS  Y6, (R11)
+	ADDQ     $0x00000020, R9
+	ADDQ     $0x00000020, R10
+	ADDQ     $0x00000020, R11
+	SUBQ     $0x08, R12
+	CMPQ     R12, $0x08
+	JAE      loop50
+
+done51:
+	TESTQ    R12, R12
+	JZ       none52
+	MOVL     $0x0000ffff, R13
+	BZHIL    R12, R13, R13
+	KMOVW    R13, K4
+	VMOVUPS  (R9), Y6
+	VMOVUPS  Y6, K4, (R10)
+	VDIVPS.Z Y2, Y6, K3, Y6
+	VMOVUPS  Y6, (R11)
+	ADDQ     $0x00000020, R9
+	ADDQ     $0x00000020, R10
+	ADDQ     $0x00000020, R11
+
+none52:
+	LEAQ 256(SI), R10
+	MOVQ BX, R9
+	CMPQ R9, $0x04
+	JB   done54
+
+loop53:
+	VMULPS.BCST (R10), Y5, Y2
+	VMOVUPS     Y2, (AX)
+	LEAQ        (AX)(DI*4), AX
+	VMULPS.BCST 4(R10), Y5, Y2
+	VMOVUPS     Y2, (AX)
+	LEAQ        (AX)(DI*4), AX
+	VMULPS.BCST 8(R10), Y5, Y2
+	VMOVUPS     Y2, (AX)
+	LEAQ        (AX)(DI*4), AX
+	VMULPS.BCST 12(R10), Y5, Y2
+	VMOVUPS     Y2, (AX)
+	LEAQ        (AX)(DI*4), AX
+	ADDQ        $0x00000010, R10
+	SUBQ        $0x04, R9
+	CMPQ        R9, $0x04
+	JAE         loop53
+
+done54:
+	CMPQ R9, $0x01
+	JB   done56
+
+loop55:
+	VMULPS.BCST (R10), Y5, Y2
+	VMOVUPS     Y2, (AX)
+	LEAQ        (AX)(DI*4), AX
+	ADDQ        $0x00000004, R10
+	SUBQ        $0x01, R9
+	CMPQ        R9, $0x01
+	JAE         loop55
+
+done56:
+	ADDQ $0x00000058, CX
+	SUBQ $0x01, R8
+	CMPQ R8, $0x01
+	JAE  loop45
+
+done46:
+stop39:
 	MOVQ matrices_len+32(FP), AX
-	SUBQ R9, AX
+	SUBQ R8, AX
 	MOVQ AX, ret+88(FP)
 	VZEROUPPER
 	RET
 
-wide28:
+wide38:
 	MOVQ         products_base+0(FP), AX
-	MOVQ         matrices_base+24(FP), CX
-	MOVQ         rows+48(FP), DX
-	MOVQ         scratch+80(FP), BX
+	MOVQ         rows+48(FP), BX
+	MOVQ         scratch+80(FP), SI
 	VBROADCASTSS beta2+68(FP), Z0
 	VBROADCASTSS oneMinusBeta2+72(FP), Z1
 	VBROADCASTSS scale+64(FP), Z2
-	MOVQ         cols+56(FP), DI
-	MOVL         $0x0000ffff, SI
-	BZHIL        DI, SI, SI
-	KMOVW        SI, K1
-	VPBROADCASTQ DX, Z3
+	MOVQ         cols+56(FP), CX
+	MOVL         $0x0000ffff, DX
+	BZHIL        CX, DX, DX
+	KMOVW        DX, K1
+	VPBROADCASTQ BX, Z3
 	VCVTQQ2PD    Z3, Z3
-	VPBROADCASTQ DI, Z4
+	VPBROADCASTQ CX, Z4
 	VCVTQQ2PD    Z4, Z4
-	MOVQ         DI, SI
-	SHLQ         $0x01, DI
-	LEAQ         (DI)(DI*2), R8
-	MOVL         $0x000000ff, R9
-	KMOVW        R9, K2
-	MOVQ         matrices_len+32(FP), R9
-	CMPQ         R9, $0x01
-	JB           done44
+	MOVQ         CX, DI
+	MOVQ         CX, R9
+	SHLQ         $0x01, R9
+	LEAQ         (R9)(R9*2), R10
+	MOVL         $0x000000ff, CX
+	KMOVW        CX, K2
+	MOVQ         matrices_base+24(FP), CX
+	LEAQ         512(SI), DX
+	MOVQ         matrices_len+32(FP), R8
+	CMPQ         R8, $0x01
+	JB           done59
 
-loop43:
+loop58:
 	VPXORQ Z5, Z5, Z5
 	VPXORQ Z6, Z6, Z6
-	VPXORQ Z7, Z7, Z7
-	VPXORQ Z8, Z8, Z8
-	VPXORQ Z9, Z9, Z9
-	MOVQ   16(CX), R10
-	LEAQ   (BX), R12
-	MOVQ   32(CX), R13
-	MOVQ   DX, R11
-	CMPQ   R11, $0x08
-	JB     done46
+	MOVQ   16(CX), R11
+	LEAQ   128(DX), R13
+	MOVQ   BX, R12
+	CMPQ   R12, $0x08
+	JB     done61
 
-loop45:
-	LEAQ          (R10)(DI*4), R14
-	VPMOVZXWD.Z   (R10), K1, Z10
-	VPSLLD        $0x10, Z10, Z10
-	VMULPS        Z2, Z10, Z10
-	VEXTRACTF64X4 $0x01, Z10, Y11
+loop60:
+	LEAQ          (R11)(R9*4), R14
+	VPMOVZXWD.Z   (R11), K1, Z7
+	VPSLLD        $0x10, Z7, Z7
+	VMULPS        Z2, Z7, Z7
+	VEXTRACTF64X4 $0x01, Z7, Y8
+	VCVTPS2PD     Y8, Z8
+	VCVTPS2PD     Y7, Z7
+	VMULPD        Z7, Z7, Z7
+	VADDPD        Z7, Z5, Z5
+	VMULPD        Z8, Z8, Z8
+	VADDPD        Z8, Z6, Z6
+	VADDPD        Z8, Z7, Z7
+	VPMOVZXWD.Z   (R11)(R9*1), K1, Z8
+	VPSLLD        $0x10, Z8, Z8
+	VMULPS        Z2, Z8, Z8
+	VEXTRACTF64X4 $0x01, Z8, Y11
 	VCVTPS2PD     Y11, Z11
-	VCVTPS2PD     Y10, Z10
-	VMULPD        Z10, Z10, Z10
-	VADDPD        Z10, Z5, Z5
+	VCVTPS2PD     Y8, Z8
+	VMULPD        Z8, Z8, Z8
+	VADDPD        Z8, Z5, Z5
 	VMULPD        Z11, Z11, Z11
 	VADDPD        Z11, Z6, Z6
-	VADDPD        Z11, Z10, Z10
-	VPMOVZXWD.Z   (R10)(DI*1), K1, Z11
+	VADDPD        Z11, Z8, Z8
+	VPMOVZXWD.Z   (R11)(R9*2), K1, Z11
 	VPSLLD        $0x10, Z11, Z11
 	VMULPS        Z2, Z11, Z11
 	VEXTRACTF64X4 $0x01, Z11, Y12
@@ -1239,7 +1386,7 @@ loop45:
 	VMULPD        Z12, Z12, Z12
 	VADDPD        Z12, Z6, Z6
 	VADDPD        Z12, Z11, Z11
-	VPMOVZXWD.Z   (R10)(DI*2), K1, Z12
+	VPMOVZXWD.Z   (R11)(R10*1), K1, Z12
 	VPSLLD        $0x10, Z12, Z12
 	VMULPS        Z2, Z12, Z12
 	VEXTRACTF64X4 $0x01, Z12, Y13
@@ -1250,7 +1397,7 @@ loop45:
 	VMULPD        Z13, Z13, Z13
 	VADDPD        Z13, Z6, Z6
 	VADDPD        Z13, Z12, Z12
-	VPMOVZXWD.Z   (R10)(R8*1), K1, Z13
+	VPMOVZXWD.Z   (R14), K1, Z13
 	VPSLLD        $0x10, Z13, Z13
 	VMULPS        Z2, Z13, Z13
 	VEXTRACTF64X4 $0x01, Z13, Y14
@@ -1261,7 +1408,7 @@ loop45:
 	VMULPD        Z14, Z14, Z14
 	VADDPD        Z14, Z6, Z6
 	VADDPD        Z14, Z13, Z13
-	VPMOVZXWD.Z   (R14), K1, Z14
+	VPMOVZXWD.Z   (R14)(R9*1), K1, Z14
 	VPSLLD        $0x10, Z14, Z14
 	VMULPS        Z2, Z14, Z14
 	VEXTRACTF64X4 $0x01, Z14, Y15
@@ -1272,7 +1419,7 @@ loop45:
 	VMULPD        Z15, Z15, Z15
 	VADDPD        Z15, Z6, Z6
 	VADDPD        Z15, Z14, Z14
-	VPMOVZXWD.Z   (R14)(DI*1), K1, Z15
+	VPMOVZXWD.Z   (R14)(R9*2), K1, Z15
 	VPSLLD        $0x10, Z15, Z15
 	VMULPS        Z2, Z15, Z15
 	VEXTRACTF64X4 $0x01, Z15, Y16
@@ -1283,7 +1430,7 @@ loop45:
 	VMULPD        Z16, Z16, Z16
 	VADDPD        Z16, Z6, Z6
 	VADDPD        Z16, Z15, Z15
-	VPMOVZXWD.Z   (R14)(DI*2), K1, Z16
+	VPMOVZXWD.Z   (R14)(R10*1), K1, Z16
 	VPSLLD        $0x10, Z16, Z16
 	VMULPS        Z2, Z16, Z16
 	VEXTRACTF64X4 $0x01, Z16, Y17
@@ -1294,84 +1441,73 @@ loop45:
 	VMULPD        Z17, Z17, Z17
 	VADDPD        Z17, Z6, Z6
 	VADDPD        Z17, Z16, Z16
-	VPMOVZXWD.Z   (R14)(R8*1), K1, Z17
-	VPSLLD        $0x10, Z17, Z17
-	VMULPS        Z2, Z17, Z17
-	VEXTRACTF64X4 $0x01, Z17, Y18
-	VCVTPS2PD     Y18, Z18
-	VCVTPS2PD     Y17, Z17
-	VMULPD        Z17, Z17, Z17
-	VADDPD        Z17, Z5, Z5
-	VMULPD        Z18, Z18, Z18
-	VADDPD        Z18, Z6, Z6
-	VADDPD        Z18, Z17, Z17
-	VSHUFF64X2    $0x44, Z12, Z10, Z18
-	VSHUFF64X2    $0xee, Z12, Z10, Z10
-	VADDPD        Z10, Z18, Z18
-	VSHUFF64X2    $0x44, Z16, Z14, Z10
+	VSHUFF64X2    $0x44, Z11, Z7, Z17
+	VSHUFF64X2    $0xee, Z11, Z7, Z7
+	VADDPD        Z7, Z17, Z17
+	VSHUFF64X2    $0x44, Z15, Z13, Z7
+	VSHUFF64X2    $0xee, Z15, Z13, Z11
+	VADDPD        Z11, Z7, Z7
+	VSHUFF64X2    $0x88, Z7, Z17, Z11
+	VSHUFF64X2    $0xdd, Z7, Z17, Z7
+	VADDPD        Z7, Z11, Z11
+	VSHUFF64X2    $0x44, Z12, Z8, Z7
+	VSHUFF64X2    $0xee, Z12, Z8, Z8
+	VADDPD        Z8, Z7, Z7
+	VSHUFF64X2    $0x44, Z16, Z14, Z8
 	VSHUFF64X2    $0xee, Z16, Z14, Z12
-	VADDPD        Z12, Z10, Z10
-	VSHUFF64X2    $0x88, Z10, Z18, Z12
-	VSHUFF64X2    $0xdd, Z10, Z18, Z10
-	VADDPD        Z10, Z12, Z12
-	VSHUFF64X2    $0x44, Z13, Z11, Z10
-	VSHUFF64X2    $0xee, Z13, Z11, Z11
-	VADDPD        Z11, Z10, Z10
-	VSHUFF64X2    $0x44, Z17, Z15, Z11
-	VSHUFF64X2    $0xee, Z17, Z15, Z13
-	VADDPD        Z13, Z11, Z11
-	VSHUFF64X2    $0x88, Z11, Z10, Z13
-	VSHUFF64X2    $0xdd, Z11, Z10, Z10
-	VADDPD        Z10, Z13, Z13
-	VUNPCKLPD     Z13, Z12, Z10
-	VUNPCKHPD     Z13, Z12, Z11
-	VADDPD        Z11, Z10, Z10
-	VDIVPD        Z4, Z10, Z10
-	VCVTPD2PS     Z10, Y10
-	VMOVUPS.Z     (R13), K2, Z11
-	VMULPS        Z0, Z11, Z11
-	VMULPS        Z1, Z10, Z10
-	VADDPS.Z      Z10, Z11, K2, Z11
-	VMOVUPS       Y11, (R12)
-	VSUBPS        Z11, Z11, Z10
-	VADDPS        Z10, Z7, Z7
-	VCVTPS2PD     Y11, Z10
-	VADDPD        Z10, Z8, Z10
-	VMOVAPD       Z9, Z8
-	VMOVAPD       Z10, Z9
-	LEAQ          (R10)(DI*8), R10
-	ADDQ          $0x00000020, R12
-	ADDQ          $0x00000020, R13
-	SUBQ          $0x08, R11
-	CMPQ          R11, $0x08
-	JAE           loop45
+	VADDPD        Z12, Z8, Z8
+	VSHUFF64X2    $0x88, Z8, Z7, Z12
+	VSHUFF64X2    $0xdd, Z8, Z7, Z7
+	VADDPD        Z7, Z12, Z12
+	VUNPCKLPD     Z12, Z11, Z7
+	VUNPCKHPD     Z12, Z11, Z8
+	VADDPD        Z8, Z7, Z7
+	VMOVUPD       Z7, (R13)
+	ADDQ          $0x00000040, R13
+	LEAQ          (R11)(R9*8), R11
+	SUBQ          $0x08, R12
+	CMPQ          R12, $0x08
+	JAE           loop60
 
-done46:
-	TESTQ         R11, R11
-	JZ            none47
-	MOVL          $0x0000ffff, R14
-	BZHIL         R11, R14, R14
-	KMOVW         R14, K3
-	IMUL3Q        $0x00, DI, R14
-	ADDQ          R10, R14
+done61:
+	TESTQ         R12, R12
+	JZ            none62
+	IMUL3Q        $0x00, R9, R14
+	ADDQ          R11, R14
 	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
-	CMPQ          R11, $0x00
+	CMPQ          R12, $0x00
 	CMOVQLE       R15, R14
-	VPMOVZXWD.Z   (R14), K1, Z10
-	VPSLLD        $0x10, Z10, Z10
-	VMULPS        Z2, Z10, Z10
-	VEXTRACTF64X4 $0x01, Z10, Y11
+	VPMOVZXWD.Z   (R14), K1, Z7
+	VPSLLD        $0x10, Z7, Z7
+	VMULPS        Z2, Z7, Z7
+	VEXTRACTF64X4 $0x01, Z7, Y8
+	VCVTPS2PD     Y8, Z8
+	VCVTPS2PD     Y7, Z7
+	VMULPD        Z7, Z7, Z7
+	VADDPD        Z7, Z5, Z5
+	VMULPD        Z8, Z8, Z8
+	VADDPD        Z8, Z6, Z6
+	VADDPD        Z8, Z7, Z7
+	IMUL3Q        $0x01, R9, R14
+	ADDQ          R11, R14
+	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
+	CMPQ          R12, $0x01
+	CMOVQLE       R15, R14
+	VPMOVZXWD.Z   (R14), K1, Z8
+	VPSLLD        $0x10, Z8, Z8
+	VMULPS        Z2, Z8, Z8
+	VEXTRACTF64X4 $0x01, Z8, Y11
 	VCVTPS2PD     Y11, Z11
-	VCVTPS2PD     Y10, Z10
-	VMULPD        Z10, Z10, Z10
-	VADDPD        Z10, Z5, Z5
+	VCVTPS2PD     Y8, Z8
+	VMULPD        Z8, Z8, Z8
+	VADDPD        Z8, Z5, Z5
 	VMULPD        Z11, Z11, Z11
 	VADDPD        Z11, Z6, Z6
-	VADDPD        Z11, Z10, Z10
-	IMUL3Q        $0x01, DI, R14
-	ADDQ          R10, R14
+	VADDPD        Z11, Z8, Z8
+	IMUL3Q        $0x02, R9, R14
+	ADDQ          R11, R14
 	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
-	CMPQ          R11, $0x01
+	CMPQ          R12, $0x02
 	CMOVQLE       R15, R14
 	VPMOVZXWD.Z   (R14), K1, Z11
 	VPSLLD        $0x10, Z11, Z11
@@ -1384,10 +1520,10 @@ done46:
 	VMULPD        Z12, Z12, Z12
 	VADDPD        Z12, Z6, Z6
 	VADDPD        Z12, Z11, Z11
-	IMUL3Q        $0x02, DI, R14
-	ADDQ          R10, R14
+	IMUL3Q        $0x03, R9, R14
+	ADDQ          R11, R14
 	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
-	CMPQ          R11, $0x02
+	CMPQ          R12, $0x03
 	CMOVQLE       R15, R14
 	VPMOVZXWD.Z   (R14), K1, Z12
 	VPSLLD        $0x10, Z12, Z12
@@ -1400,10 +1536,10 @@ done46:
 	VMULPD        Z13, Z13, Z13
 	VADDPD        Z13, Z6, Z6
 	VADDPD        Z13, Z12, Z12
-	IMUL3Q        $0x03, DI, R14
-	ADDQ          R10, R14
+	IMUL3Q        $0x04, R9, R14
+	ADDQ          R11, R14
 	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
-	CMPQ          R11, $0x03
+	CMPQ          R12, $0x04
 	CMOVQLE       R15, R14
 	VPMOVZXWD.Z   (R14), K1, Z13
 	VPSLLD        $0x10, Z13, Z13
@@ -1416,10 +1552,10 @@ done46:
 	VMULPD        Z14, Z14, Z14
 	VADDPD        Z14, Z6, Z6
 	VADDPD        Z14, Z13, Z13
-	IMUL3Q        $0x04, DI, R14
-	ADDQ          R10, R14
+	IMUL3Q        $0x05, R9, R14
+	ADDQ          R11, R14
 	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
-	CMPQ          R11, $0x04
+	CMPQ          R12, $0x05
 	CMOVQLE       R15, R14
 	VPMOVZXWD.Z   (R14), K1, Z14
 	VPSLLD        $0x10, Z14, Z14
@@ -1432,10 +1568,10 @@ done46:
 	VMULPD        Z15, Z15, Z15
 	VADDPD        Z15, Z6, Z6
 	VADDPD        Z15, Z14, Z14
-	IMUL3Q        $0x05, DI, R14
-	ADDQ          R10, R14
+	IMUL3Q        $0x06, R9, R14
+	ADDQ          R11, R14
 	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
-	CMPQ          R11, $0x05
+	CMPQ          R12, $0x06
 	CMOVQLE       R15, R14
 	VPMOVZXWD.Z   (R14), K1, Z15
 	VPSLLD        $0x10, Z15, Z15
@@ -1448,11 +1584,11 @@ done46:
 	VMULPD        Z16, Z16, Z16
 	VADDPD        Z16, Z6, Z6
 	VADDPD        Z16, Z15, Z15
-	IMUL3Q        $0x06, DI, R14
-	ADDQ          R10, R14
-	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R15
-	CMPQ          R11, $0x06
-	CMOVQLE       R15, R14
+	IMUL3Q        $0x07, R9, R14
+	ADDQ          R11, R14
+	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R11
+	CMPQ          R12, $0x07
+	CMOVQLE       R11, R14
 	VPMOVZXWD.Z   (R14), K1, Z16
 	VPSLLD        $0x10, Z16, Z16
 	VMULPS        Z2, Z16, Z16
@@ -1464,164 +1600,214 @@ done46:
 	VMULPD        Z17, Z17, Z17
 	VADDPD        Z17, Z6, Z6
 	VADDPD        Z17, Z16, Z16
-	IMUL3Q        $0x07, DI, R14
-	ADDQ          R10, R14
-	LEAQ          zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+0(SB), R10
-	CMPQ          R11, $0x07
-	CMOVQLE       R10, R14
-	VPMOVZXWD.Z   (R14), K1, Z17
-	VPSLLD        $0x10, Z17, Z17
-	VMULPS        Z2, Z17, Z17
-	VEXTRACTF64X4 $0x01, Z17, Y18
-	VCVTPS2PD     Y18, Z18
-	VCVTPS2PD     Y17, Z17
-	VMULPD        Z17, Z17, Z17
-	VADDPD        Z17, Z5, Z5
-	VMULPD        Z18, Z18, Z18
-	VADDPD        Z18, Z6, Z6
-	VADDPD        Z18, Z17, Z17
-	VSHUFF64X2    $0x44, Z12, Z10, Z18
-	VSHUFF64X2    $0xee, Z12, Z10, Z10
-	VADDPD        Z10, Z18, Z18
-	VSHUFF64X2    $0x44, Z16, Z14, Z10
+	VSHUFF64X2    $0x44, Z11, Z7, Z17
+	VSHUFF64X2    $0xee, Z11, Z7, Z7
+	VADDPD        Z7, Z17, Z17
+	VSHUFF64X2    $0x44, Z15, Z13, Z7
+	VSHUFF64X2    $0xee, Z15, Z13, Z11
+	VADDPD        Z11, Z7, Z7
+	VSHUFF64X2    $0x88, Z7, Z17, Z11
+	VSHUFF64X2    $0xdd, Z7, Z17, Z7
+	VADDPD        Z7, Z11, Z11
+	VSHUFF64X2    $0x44, Z12, Z8, Z7
+	VSHUFF64X2    $0xee, Z12, Z8, Z8
+	VADDPD        Z8, Z7, Z7
+	VSHUFF64X2    $0x44, Z16, Z14, Z8
 	VSHUFF64X2    $0xee, Z16, Z14, Z12
-	VADDPD        Z12, Z10, Z10
-	VSHUFF64X2    $0x88, Z10, Z18, Z12
-	VSHUFF64X2    $0xdd, Z10, Z18, Z10
-	VADDPD        Z10, Z12, Z12
-	VSHUFF64X2    $0x44, Z13, Z11, Z10
-	VSHUFF64X2    $0xee, Z13, Z11, Z11
-	VADDPD        Z11, Z10, Z10
-	VSHUFF64X2    $0x44, Z17, Z15, Z11
-	VSHUFF64X2    $0xee, Z17, Z15, Z13
-	VADDPD        Z13, Z11, Z11
-	VSHUFF64X2    $0x88, Z11, Z10, Z13
-	VSHUFF64X2    $0xdd, Z11, Z10, Z10
-	VADDPD        Z10, Z13, Z13
-	VUNPCKLPD     Z13, Z12, Z10
-	VUNPCKHPD     Z13, Z12, Z11
-	VADDPD        Z11, Z10, Z10
-	VDIVPD        Z4, Z10, Z10
-	VCVTPD2PS     Z10, Y10
-	VMOVUPS.Z     (R13), K3, Z11
-	VMULPS        Z0, Z11, Z11
-	VMULPS        Z1, Z10, Z10
-	VADDPS.Z      Z10, Z11, K3, Z11
-	VMOVUPS       Y11, (R12)
-	VSUBPS        Z11, Z11, Z10
-	VADDPS        Z10, Z7, Z7
-	VCVTPS2PD     Y11, Z10
-	VADDPD        Z10, Z8, Z10
-	VMOVAPD       Z9, Z8
-	VMOVAPD       Z10, Z9
+	VADDPD        Z12, Z8, Z8
+	VSHUFF64X2    $0x88, Z8, Z7, Z12
+	VSHUFF64X2    $0xdd, Z8, Z7, Z7
+	VADDPD        Z7, Z12, Z12
+	VUNPCKLPD     Z12, Z11, Z7
+	VUNPCKHPD     Z12, Z11, Z8
+	VADDPD        Z8, Z7, Z7
+	VMOVUPD       Z7, (R13)
+	ADDQ          $0x00000040, R13
 
-none47:
-	VDIVPD        Z3, Z5, Z5
-	VCVTPD2PS     Z5, Y5
-	VDIVPD        Z3, Z6, Z6
-	VCVTPD2PS     Z6, Y6
-	VINSERTF64X4  $0x01, Y6, Z5, Z5
-	MOVQ          48(CX), R10
-	VMOVUPS.Z     (R10), K1, Z10
-	VMULPS        Z0, Z10, Z10
-	VMULPS        Z1, Z5, Z5
-	VADDPS.Z      Z5, Z10, K1, Z10
-	VSUBPS        Z10, Z10, Z11
-	VADDPS        Z11, Z7, Z7
-	VCMPPS        $0x03, Z7, Z7, K3
+none62:
+	VMOVUPD Z5, (DX)
+	VMOVUPD Z6, 64(DX)
+	MOVQ    R13, DX
+	ADDQ    $0x00000058, CX
+	SUBQ    $0x01, R8
+	CMPQ    R8, $0x01
+	JAE     loop58
+
+done59:
+	MOVQ matrices_base+24(FP), CX
+	LEAQ 512(SI), DX
+	MOVQ matrices_len+32(FP), R8
+	CMPQ R8, $0x01
+	JB   done64
+
+loop63:
+	VMOVUPD      (DX), Z2
+	ADDQ         $0x00000040, DX
+	VMOVUPD      (DX), Z5
+	ADDQ         $0x00000040, DX
+	VDIVPD       Z3, Z2, Z2
+	VCVTPD2PS    Z2, Y2
+	VDIVPD       Z3, Z5, Z5
+	VCVTPD2PS    Z5, Y5
+	VINSERTF64X4 $0x01, Y5, Z2, Z2
+	MOVQ         48(CX), R9
+	VMOVUPS.Z    (R9), K1, Z5
+	VMULPS       Z0, Z5, Z5
+	VMULPS       Z1, Z2, Z2
+	VADDPS.Z     Z2, Z5, K1, Z5
+	VSUBPS       Z5, Z5, Z2
+	VPXORQ       Z9, Z9, Z9
+	VPXORQ       Z10, Z10, Z10
+	LEAQ         (SI), R9
+	MOVQ         32(CX), R10
+	MOVQ         BX, R11
+	CMPQ         R11, $0x08
+	JB           done66
+
+loop65:
+	VMOVUPD   (DX), Z6
+	ADDQ      $0x00000040, DX
+	VDIVPD    Z4, Z6, Z6
+	VCVTPD2PS Z6, Y6
+	VMOVUPS.Z (R10), K2, Z7
+	VMULPS    Z0, Z7, Z7
+	VMULPS    Z1, Z6, Z6
+	VADDPS.Z  Z6, Z7, K2, Z7
+	VMOVUPS   Y7, (R9)
+	VSUBPS    Z7, Z7, Z6
+	VADDPS    Z6, Z2, Z2
+	VCVTPS2PD Y7, Z6
+	VADDPD    Z6, Z9, Z6
+	VMOVAPD   Z10, Z9
+	VMOVAPD   Z6, Z10
+	ADDQ      $0x00000020, R9
+	ADDQ      $0x00000020, R10
+	SUBQ      $0x08, R11
+	CMPQ      R11, $0x08
+	JAE       loop65
+
+done66:
+	TESTQ     R11, R11
+	JZ        none67
+	MOVL      $0x0000ffff, R12
+	BZHIL     R11, R12, R12
+	KMOVW     R12, K3
+	VMOVUPD   (DX), Z6
+	ADDQ      $0x00000040, DX
+	VDIVPD    Z4, Z6, Z6
+	VCVTPD2PS Z6, Y6
+	VMOVUPS.Z (R10), K3, Z7
+	VMULPS    Z0, Z7, Z7
+	VMULPS    Z1, Z6, Z6
+	VADDPS.Z  Z6, Z7, K3, Z7
+	VMOVUPS   Y7, (R9)
+	VSUBPS    Z7, Z7, Z6
+	VADDPS    Z6, Z2, Z2
+	VCVTPS2PD Y7, Z6
+	VADDPD    Z6, Z9, Z6
+	VMOVAPD   Z10, Z9
+	VMOVAPD   Z6, Z10
+	ADDQ      $0x00000020, R9
+	ADDQ      $0x00000020, R10
+
+none67:
+	VCMPPS        $0x03, Z2, Z2, K3
 	KORTESTW      K3, K3
-	JNZ           stop42
-	MOVQ          48(CX), R10
-	VMOVUPS       Z10, K1, (R10)
-	VADDPD        Z9, Z8, Z8
-	VEXTRACTF64X4 $0x01, Z8, Y11
-	VADDPD        Y11, Y8, Y8
-	VEXTRACTF64X2 $0x01, Y8, X11
-	VADDPD        X11, X8, X8
-	VUNPCKHPD     X8, X8, X11
-	VADDSD        X11, X8, X8
-	VDIVSD        X3, X8, X8
-	VCVTSD2SS     X8, X8, X8
-	VBROADCASTSS  X8, Y11
-	VPXORD        Y12, Y12, Y12
-	VCMPPS        $0x04, Y12, Y11, K3
-	LEAQ          (BX), R11
-	MOVQ          32(CX), R12
-	LEAQ          256(BX), R13
-	MOVQ          DX, R10
-	CMPQ          R10, $0x08
-	JB            done49
+	JNZ           stop57
+	MOVQ          48(CX), R9
+	VMOVUPS       Z5, K1, (R9)
+	VADDPD        Z10, Z9, Z9
+	VEXTRACTF64X4 $0x01, Z9, Y2
+	VADDPD        Y2, Y9, Y9
+	VEXTRACTF64X2 $0x01, Y9, X2
+	VADDPD        X2, X9, X9
+	VUNPCKHPD     X9, X9, X2
+	VADDSD        X2, X9, X9
+	VDIVSD        X3, X9, X9
+	VCVTSD2SS     X9, X9, X9
+	VBROADCASTSS  X9, Y2
+	VPXORD        Y6, Y6, Y6
+	VCMPPS        $0x04, Y6, Y2, K3
+	LEAQ          (SI), R9
+	MOVQ          32(CX), R10
+	LEAQ          256(SI), R11
+	MOVQ          BX, R12
+	CMPQ          R12, $0x08
+	JB            done69
 
-loop48:
-	VMOVUPS  (R11), Y12
-	VMOVUPS  Y12, K2, (R12)
-	VDIVPS.Z Y11, Y12, K3, Y12
-	VMOVUPS  Y12, (R13)
+loop68:
+	VMOVUPS  (R9), Y6
+	VMOVUPS  Y6, K2, (R10)
+	VDIVPS.Z Y2, Y6, K3, Y6
+	VMOVUPS  Y6, (R11)
+	ADDQ     $0x00000020, R9
+	ADDQ     $0x00000020, R10
 	ADDQ     $0x00000020, R11
-	ADDQ     $0x00000020, R12
-	ADDQ     $0x00000020, R13
-	SUBQ     $0x08, R10
-	CMPQ     R10, $0x08
-	JAE      loop48
+	SUBQ     $0x08, R12
+	CMPQ     R12, $0x08
+	JAE      loop68
 
-done49:
-	TESTQ    R10, R10
-	JZ       none50
-	MOVL     $0x0000ffff, R14
-	BZHIL    R10, R14, R14
-	KMOVW    R14, K4
-	VMOVUPS  (R11), Y12
-	VMOVUPS  Y12, K4, (R12)
-	VDIVPS.Z Y11, Y12, K3, Y12
-	VMOVUPS  Y12, (R13)
+done69:
+	TESTQ    R12, R12
+	JZ       none70
+	MOVL     $0x0000ffff, R13
+	BZHIL    R12, R13, R13
+	KMOVW    R13, K4
+	VMOVUPS  (R9), Y6
+	VMOVUPS  Y6, K4, (R10)
+	VDIVPS.Z Y2, Y6, K3, Y6
+	VMOVUPS  Y6, (R11)
+	ADDQ     $0x00000020, R9
+	ADDQ     $0x00000020, R10
+	ADDQ     $0x00000020, R11
 
-none50:
-	LEAQ 256(BX), R11
-	MOVQ DX, R10
-	CMPQ R10, $0x04
-	JB   done52
+none70:
+	LEAQ 256(SI), R10
+	MOVQ BX, R9
+	CMPQ R9, $0x04
+	JB   done72
 
-loop51:
-	VMULPS.BCST (R11), Z10, Z11
-	VMOVUPS     Z11, (AX)
-	LEAQ        (AX)(SI*4), AX
-	VMULPS.BCST 4(R11), Z10, Z11
-	VMOVUPS     Z11, (AX)
-	LEAQ        (AX)(SI*4), AX
-	VMULPS.BCST 8(R11), Z10, Z11
-	VMOVUPS     Z11, (AX)
-	LEAQ        (AX)(SI*4), AX
-	VMULPS.BCST 12(R11), Z10, Z11
-	VMOVUPS     Z11, (AX)
-	LEAQ        (AX)(SI*4), AX
-	ADDQ        $0x00000010, R11
-	SUBQ        $0x04, R10
-	CMPQ        R10, $0x04
-	JAE         loop51
+loop71:
+	VMULPS.BCST (R10), Z5, Z2
+	VMOVUPS     Z2, (AX)
+	LEAQ        (AX)(DI*4), AX
+	VMULPS.BCST 4(R10), Z5, Z2
+	VMOVUPS     Z2, (AX)
+	LEAQ        (AX)(DI*4), AX
+	VMULPS.BCST 8(R10), Z5, Z2
+	VMOVUPS     Z2, (AX)
+	LEAQ        (AX)(DI*4), AX
+	VMULPS.BCST 12(R10), Z5, Z2
+	VMOVUPS     Z2, (AX)
+	LEAQ        (AX)(DI*4), AX
+	ADDQ        $0x00000010, R10
+	SUBQ        $0x04, R9
+	CMPQ        R9, $0x04
+	JAE         loop71
 
-done52:
-	CMPQ R10, $0x01
-	JB   done54
-
-loop53:
-	VMULPS.BCST (R11), Z10, Z11
-	VMOVUPS     Z11, (AX)
-	LEAQ        (AX)(SI*4), AX
-	ADDQ        $0x00000004, R11
-	SUBQ        $0x01, R10
-	CMPQ        R10, $0x01
-	JAE         loop53
-
-done54:
-	ADDQ $0x00000058, CX
-	SUBQ $0x01, R9
+done72:
 	CMPQ R9, $0x01
-	JAE  loop43
+	JB   done74
 
-done44:
-stop42:
+loop73:
+	VMULPS.BCST (R10), Z5, Z2
+	VMOVUPS     Z2, (AX)
+	LEAQ        (AX)(DI*4), AX
+	ADDQ        $0x00000004, R10
+	SUBQ        $0x01, R9
+	CMPQ        R9, $0x01
+	JAE         loop73
+
+done74:
+	ADDQ $0x00000058, CX
+	SUBQ $0x01, R8
+	CMPQ R8, $0x01
+	JAE  loop63
+
+done64:
+stop57:
 	MOVQ matrices_len+32(FP), AX
-	SUBQ R9, AX
+	SUBQ R8, AX
 	MOVQ AX, ret+88(FP)
 	VZEROUPPER
 	RET

@@ -54,7 +54,7 @@ type (
 		tables *[160]uint32, mDivisor float32, s *[11]float32,
 		nesterov, skip, highFirst bool, scratch *[7216]float32, counts *[3]int64)
 	smallFactors func(products []float32, matrices [][adamWCallWords]uintptr, rows, cols int,
-		scale, beta2, oneMinusBeta2 float32, scratch *[128]float32) int
+		scale, beta2, oneMinusBeta2 float32, scratch *[2688]float32) int
 )
 
 // adamWCallWords is the size of what assembly takes parameters from.
@@ -151,14 +151,14 @@ type smallMatrices[W, G number] struct {
 	factors smallFactors
 }
 
-const smallMostRows, smallMostCols = 64, 16 // of the factors' kernel
+const smallMostMatrices, smallMostRows, smallMostCols = 16, 64, 16 // of the factors' kernel
 
 func (small smallMatrices[W, G]) many(t *AdamWTensors, calls []adamWCall, s *AdamWScalars) (stepped int, c Counts) {
 	n, rows := calls[0].n, calls[0].rows
 	if rows > smallMostRows || n > smallMostCols*rows || !fusesNibbles(t, s) || t.M.Format.Block%2 != 0 {
 		return 0, Counts{}
 	}
-	most := min(len(calls), max(adamWPart/n, 1))
+	most := min(len(calls), smallMostMatrices, max(adamWPart/n, 1))
 	count := 1
 	for count < most && calls[count].n == n && calls[count].rows == rows {
 		count++

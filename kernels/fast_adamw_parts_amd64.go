@@ -62,7 +62,7 @@ func (f *adamWFloats) forBytes() *[12336]float32 { return (*[12336]float32)(unsa
 func (f *adamWFloats) forNibbles() *[7216]float32 { return (*[7216]float32)(unsafe.Pointer(f)) }
 
 // forFactors is that of the factors of small matrices, and leaves v.
-func (f *adamWFloats) forFactors() *[128]float32 { return (*[128]float32)(f.w[:]) }
+func (f *adamWFloats) forFactors() *[2688]float32 { return (*[2688]float32)(f.w[:]) }
 
 var adamWWork = sync.Pool{New: func() any { return new(adamWScratch) }}
 

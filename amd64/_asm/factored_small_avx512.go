@@ -2,10 +2,12 @@ package main
 
 import "github.com/mmcloughlin/avo/operand"
 
-// Places in the scratch of small matrices: of each row the new factor and the normalized one.
+// Places in the scratch of small matrices: of each row the new factor and the normalized
+// one, and then of each matrix the sums of its columns and rows.
 const (
 	smallRows       = 0
 	smallNormalized = 4 * factorChunk
+	smallSums       = 8 * factorChunk
 
 	smallGroup = 8 // rows whose sums are made together
 )
@@ -20,11 +22,11 @@ const (
 func factoredSmallAVX512(g *generator) {
 	for _, f := range factorFormats {
 		name := "FactorSmall" + f.suffix + "AVX512"
-		g.function(name, "(products []float32, matrices [][11]uintptr, rows, cols int, scale, beta2, oneMinusBeta2 float32, scratch *[128]float32) int", name+` steps the factors of matrices of one shape, up to 64 rows of up to 16
-columns, each kernels' adamWCall, and makes the second moments of their elements, after
-which the products have room for 15 more. It stops at a matrix of which a new factor is not
-finite, and returns how many there are before it. Sixteen matrices of 64 elements take
-about 0.5 µs.
+		g.function(name, "(products []float32, matrices [][11]uintptr, rows, cols int, scale, beta2, oneMinusBeta2 float32, scratch *[2688]float32) int", name+` steps the factors of up to 16 matrices of one shape, up to 64 rows of
+up to 16 columns, each kernels' adamWCall, and makes the second moments of their elements,
+after which the products have room for 15 more. It stops at a matrix of which a new factor
+is not finite, and returns how many there are before it. Matrices of 64 elements take about
+25 ns each.
 
 	for i, matrix := range matrices { // row, col: its factors
 		reference.FactorRows(newRow, reference.Floats{`+f.of+`: `+f.value+`}, cols, scale)
@@ -55,10 +57,10 @@ about 0.5 µs.
 func (g *generator) smallMatrices(f format, halves int) {
 	s := smallMatrix{
 		g: g, format: f, halves: halves,
-		products: g.pointer("products"), from: g.pointer("matrices"), rows: g.number("rows"), scratch: g.number("scratch"),
+		products: g.pointer("products"), from: g.GP64(), sums: g.GP64(), rows: g.number("rows"), scratch: g.number("scratch"),
 		stride: g.GP64(), beta2: g.parameter512("beta2"), oneMinusBeta2: g.parameter512("oneMinusBeta2"), scale: g.parameter512("scale"),
 	}
-	cols := g.number("cols")
+	cols, left, stop := g.number("cols"), g.GP64(), g.label("stop")
 	s.columns = g.firstLanes(cols)
 	s.rowCount, s.colCount = s.float64s(s.rows), s.float64s(cols)
 	g.MOVQ(cols, s.stride)
@@ -69,11 +71,17 @@ func (g *generator) smallMatrices(f format, halves int) {
 	bits := g.GP32()
 	g.MOVL(operand.U32(0xff), bits)
 	g.KMOVW(bits, s.eight)
-	left, stop := g.length("matrices"), g.label("stop")
-	g.loop(left, 1, func() {
-		s.step(stop)
-		g.advance(s.from, 8*wordsOf4)
-	})
+	each := func(body func()) {
+		g.MOVQ(g.resolve(g.Param("matrices").Base()), s.from)
+		g.LEAQ(at(s.scratch, smallSums), s.sums)
+		g.MOVQ(g.resolve(g.Param("matrices").Len()), left)
+		g.loop(left, 1, func() {
+			body()
+			g.advance(s.from, 8*wordsOf4)
+		})
+	}
+	each(s.addUp)
+	each(func() { s.step(stop) })
 	g.Label(stop)
 	done := g.length("matrices")
 	g.SUBQ(left, done)
@@ -87,6 +95,7 @@ type smallMatrix struct {
 	format                      format
 	halves                      int
 	products, from, scratch     gp
+	sums                        gp // in the scratch
 	rows, stride                gp
 	bytes, threeTimes           gp // of a row of gradients
 	columns, eight              mask
@@ -101,30 +110,25 @@ func (s *smallMatrix) float64s(n gp) vec {
 	return z
 }
 
-func (s *smallMatrix) step(stop string) {
+// addUp stores the sums of the squares of rows and columns. Another pass takes them, since a
+// matrix is a long chain of operations, and of many short chains more are done at once.
+func (s *smallMatrix) addUp() {
 	g := s.g
 	columns := []vec{g.ZMM(), g.ZMM()}[:s.halves]
-	bad, total, other := g.ZMM(), g.ZMM(), g.ZMM() // of other groups of rows
-	for _, z := range append(columns, bad, total, other) {
+	for _, z := range columns {
 		g.VPXORQ(z, z, z)
 	}
-	p, left, rows, old := s.word(gradientsOfCall), g.GP64(), s.place(smallRows), s.word(rowOfCall)
-	group := func(lanes mask, at func(row int) mem) {
-		row := s.average(lanes, s.means([]vec{s.rowSums(columns, at)}, s.colCount), old)
-		s.g.VMOVUPS(row.AsY(), mem{Base: rows})
-		difference, wide := g.ZMM(), g.ZMM()
-		g.VSUBPS(row, row, difference)
-		g.VADDPS(difference, bad, bad)
-		g.VCVTPS2PD(row.AsY(), wide)
-		g.VADDPD(wide, total, wide)
-		g.VMOVAPD(other, total)
-		g.VMOVAPD(wide, other)
+	p, left, rows := s.word(gradientsOfCall), g.GP64(), g.GP64()
+	g.LEAQ(at(s.sums, 64*s.halves), rows)
+	group := func(at func(row int) mem) {
+		g.VMOVUPD(s.rowSums(columns, at), mem{Base: rows})
+		g.advance(rows, 64)
 	}
 	g.MOVQ(s.rows, left)
 	g.loop(left, smallGroup, func() {
 		four := g.GP64()
 		g.LEAQ(mem{Base: p, Index: s.bytes, Scale: 4}, four)
-		group(s.eight, func(row int) mem {
+		group(func(row int) mem {
 			m := mem{Base: []gp{p, four}[row/4]}
 			switch row % 4 {
 			case 3:
@@ -135,27 +139,72 @@ func (s *smallMatrix) step(stop string) {
 			return m
 		})
 		g.LEAQ(mem{Base: p, Index: s.bytes, Scale: 8}, p)
+	})
+	g.ifAny(left, func() {
+		group(func(row int) mem {
+			place, nowhere := g.GP64(), g.GP64()
+			g.IMUL3Q(operand.Imm(uint64(row)), s.bytes, place)
+			g.ADDQ(p, place)
+			g.LEAQ(g.data("zeros", make([]uint32, lanes512)...), nowhere)
+			g.CMPQ(left, operand.Imm(uint64(row)))
+			g.CMOVQLE(nowhere, place)
+			return at(place, 0)
+		})
+	})
+	for i, z := range columns {
+		g.VMOVUPD(z, at(s.sums, 64*i))
+	}
+	g.MOVQ(rows, s.sums)
+}
+
+// eachGroup runs body for the rows in groups, and for those that are left, with masks.
+func (s *smallMatrix) eachGroup(body func(lanes mask)) {
+	left := s.g.GP64()
+	s.g.MOVQ(s.rows, left)
+	s.g.loop(left, smallGroup, func() { body(s.eight) })
+	s.g.ifAny(left, func() { body(s.g.firstLanes(left)) })
+}
+
+func (g *generator) ifAny(n gp, body func()) {
+	none := operand.LabelRef(g.label("none"))
+	g.TESTQ(n, n)
+	g.JZ(none)
+	body()
+	g.Label(string(none))
+}
+
+// step makes new factors of sums, and second moments.
+func (s *smallMatrix) step(stop string) {
+	g := s.g
+	sum := func() vec {
+		z := g.ZMM()
+		g.VMOVUPD(at(s.sums, 0), z)
+		g.advance(s.sums, 64)
+		return z
+	}
+	columns := []vec{sum(), nil}[:s.halves]
+	if s.halves == 2 {
+		columns[1] = sum()
+	}
+	col := s.average(s.columns, s.means(columns, s.rowCount), s.word(colOfCall))
+	bad, total, other := g.ZMM(), g.ZMM(), g.ZMM() // of other groups of rows
+	g.VSUBPS(col, col, bad)
+	g.VPXORQ(total, total, total)
+	g.VPXORQ(other, other, other)
+	rows, old := s.place(smallRows), s.word(rowOfCall)
+	s.eachGroup(func(lanes mask) {
+		row := s.average(lanes, s.means([]vec{sum()}, s.colCount), old)
+		g.VMOVUPS(row.AsY(), at(rows, 0))
+		difference, wide := g.ZMM(), g.ZMM()
+		g.VSUBPS(row, row, difference)
+		g.VADDPS(difference, bad, bad)
+		g.VCVTPS2PD(row.AsY(), wide)
+		g.VADDPD(wide, total, wide)
+		g.VMOVAPD(other, total)
+		g.VMOVAPD(wide, other)
 		g.advance(rows, 4*smallGroup)
 		g.advance(old, 4*smallGroup)
 	})
-	none := operand.LabelRef(g.label("none"))
-	g.TESTQ(left, left)
-	g.JZ(none)
-	group(g.firstLanes(left), func(row int) mem {
-		place, nowhere := g.GP64(), g.GP64()
-		g.IMUL3Q(operand.Imm(uint64(row)), s.bytes, place)
-		g.ADDQ(p, place)
-		g.LEAQ(g.data("zeros", make([]uint32, lanes512)...), nowhere)
-		g.CMPQ(left, operand.Imm(uint64(row)))
-		g.CMOVQLE(nowhere, place)
-		return at(place, 0)
-	})
-	g.Label(string(none))
-
-	col := s.average(s.columns, s.means(columns, s.rowCount), s.word(colOfCall))
-	difference := g.ZMM()
-	g.VSUBPS(col, col, difference)
-	g.VADDPS(difference, bad, bad)
 	notFinite := g.unordered(bad)
 	g.KORTESTW(notFinite, notFinite)
 	g.JNZ(operand.LabelRef(stop))
@@ -254,26 +303,17 @@ func (s *smallMatrix) normalize(total vec) {
 	g.VPXORD(zero, zero, zero)
 	const notEqual = 4
 	g.VCMPPS(operand.Imm(notEqual), zero, mean, some)
-	left, rows, to, normalized := g.GP64(), s.place(smallRows), s.word(rowOfCall), s.place(smallNormalized)
-	group := func(lanes mask) {
+	rows, to, normalized := s.place(smallRows), s.word(rowOfCall), s.place(smallNormalized)
+	s.eachGroup(func(lanes mask) {
 		row := g.YMM()
 		g.VMOVUPS(at(rows, 0), row)
 		g.VMOVUPS(row, lanes, at(to, 0))
 		g.VDIVPS_Z(mean, row, some, row)
 		g.VMOVUPS(row, at(normalized, 0))
-	}
-	g.MOVQ(s.rows, left)
-	g.loop(left, smallGroup, func() {
-		group(s.eight)
 		for _, p := range []gp{rows, to, normalized} {
 			g.advance(p, 4*smallGroup)
 		}
 	})
-	none := operand.LabelRef(g.label("none"))
-	g.TESTQ(left, left)
-	g.JZ(none)
-	group(g.firstLanes(left))
-	g.Label(string(none))
 }
 
 // multiply stores the products of the normalized rows and of columns.
