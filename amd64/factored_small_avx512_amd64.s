@@ -5,7 +5,7 @@
 #include "textflag.h"
 
 // func FactorSmallAVX512(products []float32, matrices [][11]uintptr, rows int, cols int, scale float32, beta2 float32, oneMinusBeta2 float32, scratch *[2688]float32) int
-// Requires: AVX, AVX2, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV
 TEXT ·FactorSmallAVX512(SB), $0-96
 	CMPQ         cols+56(FP), $0x08
 	JA           wide1
@@ -315,9 +315,9 @@ none12:
 	VADDSD        X2, X7, X7
 	VDIVSD        X3, X7, X7
 	VCVTSD2SS     X7, X7, X7
-	VBROADCASTSS  X7, Y2
-	VPXORD        Y6, Y6, Y6
-	VCMPPS        $0x04, Y6, Y2, K3
+	VBROADCASTSS  X7, Z2
+	VPXORD        Z6, Z6, Z6
+	VCMPPS        $0x04, Z6, Z2, K3
 	LEAQ          (SI), R9
 	MOVQ          32(CX), R10
 	LEAQ          256(SI), R11
@@ -796,9 +796,9 @@ none30:
 	VADDSD        X2, X9, X9
 	VDIVSD        X3, X9, X9
 	VCVTSD2SS     X9, X9, X9
-	VBROADCASTSS  X9, Y2
-	VPXORD        Y6, Y6, Y6
-	VCMPPS        $0x04, Y6, Y2, K3
+	VBROADCASTSS  X9, Z2
+	VPXORD        Z6, Z6, Z6
+	VCMPPS        $0x04, Z6, Z2, K3
 	LEAQ          (SI), R9
 	MOVQ          32(CX), R10
 	LEAQ          256(SI), R11
@@ -902,7 +902,7 @@ DATA zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>+60(SB)/4, $0x00000000
 GLOBL zeros_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0_0<>(SB), RODATA|NOPTR, $64
 
 // func FactorSmallBF16AVX512(products []float32, matrices [][11]uintptr, rows int, cols int, scale float32, beta2 float32, oneMinusBeta2 float32, scratch *[2688]float32) int
-// Requires: AVX, AVX2, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV
 TEXT ·FactorSmallBF16AVX512(SB), $0-96
 	CMPQ         cols+56(FP), $0x08
 	JA           wide38
@@ -1228,9 +1228,9 @@ none49:
 	VADDSD        X2, X7, X7
 	VDIVSD        X3, X7, X7
 	VCVTSD2SS     X7, X7, X7
-	VBROADCASTSS  X7, Y2
-	VPXORD        Y6, Y6, Y6
-	VCMPPS        $0x04, Y6, Y2, K3
+	VBROADCASTSS  X7, Z2
+	VPXORD        Z6, Z6, Z6
+	VCMPPS        $0x04, Z6, Z2, K3
 	LEAQ          (SI), R9
 	MOVQ          32(CX), R10
 	LEAQ          256(SI), R11
@@ -1725,9 +1725,9 @@ none67:
 	VADDSD        X2, X9, X9
 	VDIVSD        X3, X9, X9
 	VCVTSD2SS     X9, X9, X9
-	VBROADCASTSS  X9, Y2
-	VPXORD        Y6, Y6, Y6
-	VCMPPS        $0x04, Y6, Y2, K3
+	VBROADCASTSS  X9, Z2
+	VPXORD        Z6, Z6, Z6
+	VCMPPS        $0x04, Z6, Z2, K3
 	LEAQ          (SI), R9
 	MOVQ          32(CX), R10
 	LEAQ          256(SI), R11

@@ -22,10 +22,10 @@ var (
 		adamWNibbles(nibblesStep[float32, uint16](amd64.AdamW4bitWF32GBF16AVX512).run),
 	}
 	adamWFactored = [len(adamWPairs)][]Impl[AdamWFunc]{
-		adamWMatrices[float32, float32](amd64.AdamW4bitFactoredWF32GF32AVX512, amd64.FactorSmallAVX512),
-		adamWMatrices[uint16, uint16](amd64.AdamW4bitFactoredWBF16GBF16AVX512, amd64.FactorSmallBF16AVX512),
-		adamWMatrices[uint16, float32](amd64.AdamW4bitFactoredWBF16GF32AVX512, amd64.FactorSmallAVX512),
-		adamWMatrices[float32, uint16](amd64.AdamW4bitFactoredWF32GBF16AVX512, amd64.FactorSmallBF16AVX512),
+		adamWMatrices(factoredKernels[float32, float32]{amd64.AdamW4bitFactoredWF32GF32AVX512, amd64.FactorSmallAVX512}),
+		adamWMatrices(factoredKernels[uint16, uint16]{amd64.AdamW4bitFactoredWBF16GBF16AVX512, amd64.FactorSmallBF16AVX512}),
+		adamWMatrices(factoredKernels[uint16, float32]{amd64.AdamW4bitFactoredWBF16GF32AVX512, amd64.FactorSmallAVX512}),
+		adamWMatrices(factoredKernels[float32, uint16]{amd64.AdamW4bitFactoredWF32GBF16AVX512, amd64.FactorSmallBF16AVX512}),
 	}
 )
 
@@ -36,9 +36,9 @@ func adamWNibbles(fused adamW4bitStep) []Impl[AdamWFunc] {
 }
 
 // adamWMatrices are those of a factored second moment, which steps many with their factors.
-func adamWMatrices[W, G number](step factoredStep[W, G], factors smallFactors) []Impl[AdamWFunc] {
-	impls := adamWNibbles(step.run)
-	impls[0].matrices = smallMatrices[W, G]{step, factors}.many
+func adamWMatrices[W, G number](kernels factoredKernels[W, G]) []Impl[AdamWFunc] {
+	impls := adamWNibbles(kernels.run)
+	impls[0].matrices = kernels.many
 	return impls
 }
 
@@ -50,9 +50,13 @@ type (
 	nibblesStep[W, G number] func(parameters [][adamWCallWords]uintptr, block int,
 		tables *[160]uint32, mDivisor, vDivisor float32, s *[11]float32,
 		nesterov, skip, highFirst bool, scratch *[7216]float32, counts *[3]int64)
-	factoredStep[W, G number] func(parameters [][adamWCallWords]uintptr, v []float32, block int,
+	factoredStep func(parameters [][adamWCallWords]uintptr, v []float32, block int,
 		tables *[160]uint32, mDivisor float32, s *[11]float32,
 		nesterov, skip, highFirst bool, scratch *[7216]float32, counts *[3]int64)
+	factoredKernels[W, G number] struct {
+		step    factoredStep
+		factors smallFactors
+	}
 	smallFactors func(products []float32, matrices [][adamWCallWords]uintptr, rows, cols int,
 		scale, beta2, oneMinusBeta2 float32, scratch *[2688]float32) int
 )
@@ -100,7 +104,7 @@ func (step nibblesStep[W, G]) run(calls []adamWCall, t *AdamWTensors, s *AdamWSc
 }
 
 // run makes second moments of the factors a part at a time.
-func (step factoredStep[W, G]) run(calls []adamWCall, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
+func (kernels factoredKernels[W, G]) run(calls []adamWCall, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
 	m := &t.M.Format
 	whole, part := calls[0].adamWMemory, &calls[0].adamWMemory
 	size := max(adamWPart/m.Block, 1) * m.Block
@@ -110,7 +114,7 @@ func (step factoredStep[W, G]) run(calls []adamWCall, t *AdamWTensors, s *AdamWS
 		part.n = min(size, whole.n-lo)
 		values := work.v[:part.n]
 		adamWAVX512.multiplyFactors(values, &t.V, t.First+int64(lo))
-		step.walk(calls, values, t, s, work)
+		kernels.walk(calls, values, t, s, work)
 	}
 }
 
@@ -119,10 +123,10 @@ func elementsFrom[T number](p unsafe.Pointer, i int) unsafe.Pointer {
 }
 
 // walk steps parameters by their second moments, which follow one another.
-func (step factoredStep[W, G]) walk(calls []adamWCall, v []float32, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
+func (kernels factoredKernels[W, G]) walk(calls []adamWCall, v []float32, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
 	touchNibbles[W, G](calls, t)
 	m := &t.M.Format
-	step(callWords(calls), v, m.Block, nibbleTables(), m.ScaleDivisor(),
+	kernels.step(callWords(calls), v, m.Block, nibbleTables(), m.ScaleDivisor(),
 		adamWScalars(s), s.Nesterov, s.SkipNonFinite, m.Nibble == codebook.HighFirst, work.forNibbles(), &work.counts)
 }
 
@@ -145,15 +149,10 @@ func touchNibbles[W, G number](calls []adamWCall, t *AdamWTensors) {
 	}
 }
 
-// smallMatrices steps matrices with their factors, as many at a time as make a part.
-type smallMatrices[W, G number] struct {
-	step    factoredStep[W, G]
-	factors smallFactors
-}
-
 const smallMostMatrices, smallMostRows, smallMostCols = 16, 64, 16 // of the factors' kernel
 
-func (small smallMatrices[W, G]) many(t *AdamWTensors, calls []adamWCall, s *AdamWScalars) (stepped int, c Counts) {
+// many steps small matrices with their factors, as many at a time as make a part.
+func (kernels factoredKernels[W, G]) many(t *AdamWTensors, calls []adamWCall, s *AdamWScalars) (stepped int, c Counts) {
 	n, rows := calls[0].n, calls[0].rows
 	if rows > smallMostRows || n > smallMostCols*rows || !fusesNibbles(t, s) || t.M.Format.Block%2 != 0 {
 		return 0, Counts{}
@@ -164,13 +163,13 @@ func (small smallMatrices[W, G]) many(t *AdamWTensors, calls []adamWCall, s *Ada
 		count++
 	}
 	work := adamWWork.Get().(*adamWScratch)
-	calls = calls[:small.factors(work.v[:], callWords(calls[:count]), rows, n/rows, s.GradScale, s.Beta2, s.OneMinusBeta2, work.forFactors())]
-	small.touchFactors(calls)
-	small.step.walk(calls, work.v[:n*len(calls)], t, s, work)
+	calls = calls[:kernels.factors(work.v[:], callWords(calls[:count]), rows, n/rows, s.GradScale, s.Beta2, s.OneMinusBeta2, work.forFactors())]
+	touchFactors(calls)
+	kernels.walk(calls, work.v[:n*len(calls)], t, s, work)
 	return len(calls), work.taken()
 }
 
-func (small smallMatrices[W, G]) touchFactors(calls []adamWCall) {
+func touchFactors(calls []adamWCall) {
 	if !race.Enabled {
 		return
 	}

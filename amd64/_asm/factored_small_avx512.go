@@ -298,7 +298,7 @@ func (s *smallMatrix) normalize(total vec) {
 	g := s.g
 	g.VDIVSD(s.rowCount.AsX(), total, total)
 	g.VCVTSD2SS(total, total, total)
-	mean, some, zero := g.YMM(), g.K(), g.YMM()
+	mean, some, zero := g.ZMM(), g.K(), g.ZMM()
 	g.VBROADCASTSS(total, mean)
 	g.VPXORD(zero, zero, zero)
 	const notEqual = 4
@@ -308,7 +308,7 @@ func (s *smallMatrix) normalize(total vec) {
 		row := g.YMM()
 		g.VMOVUPS(at(rows, 0), row)
 		g.VMOVUPS(row, lanes, at(to, 0))
-		g.VDIVPS_Z(mean, row, some, row)
+		g.VDIVPS_Z(mean.AsY(), row, some, row)
 		g.VMOVUPS(row, at(normalized, 0))
 		for _, p := range []gp{rows, to, normalized} {
 			g.advance(p, 4*smallGroup)
