@@ -103,7 +103,7 @@ func (step nibblesStep[W, G]) run(calls []adamWCall, t *AdamWTensors, s *AdamWSc
 		adamWScalars(s), s.Nesterov, s.SkipNonFinite, m.Nibble == codebook.HighFirst, work.forNibbles(), &work.counts)
 }
 
-// run makes second moments of the factors a part at a time.
+// run steps one parameter, whose second moments it makes of the factors a part at a time.
 func (kernels factoredKernels[W, G]) run(calls []adamWCall, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
 	m := &t.M.Format
 	whole, part := calls[0].adamWMemory, &calls[0].adamWMemory
