@@ -4,16 +4,16 @@
 
 package amd64
 
-// AdamW4bitWF32GF32AVX512 is a step of AdamW on float32 weights and float32 gradients
-// with moments in blocks of up to 1024 codes of codebook.DE4() and codebook.Linear4(), whose
-// tables are kernels' nibbleTables. A block that is not the last has an even length. The
-// scalars are the first fields of reference.AdamWScalars, and RootCorrection2 and its
+// AdamW4bitWF32GF32AVX512 is a step of AdamW on parameters of float32 weights and
+// float32 gradients with moments in blocks of up to 1024 codes of codebook.DE4() and
+// codebook.Linear4(), whose tables are kernels' nibbleTables. A parameter is kernels'
+// adamWCall; a block that is not its last has an even length. The scalars are the first fields of reference.AdamWScalars, and RootCorrection2 and its
 // reciprocal are normal numbers. It adds to the counts the elements that are not finite and,
 // with skip, the elements and the blocks that it leaves as they were for it. A call of 100,000
 // elements takes about 100 µs.
 //
-//	for lo := 0; lo < len(w); lo += block {
-//		hi := min(lo+block, len(w))
+//	for lo := 0; lo < n; lo += block { // of each parameter
+//		hi := min(lo+block, n)
 //		AdamWF32WF32GF32AVX512(w[lo:hi], g[lo:hi], m, v, s, nesterov, false) // m, v: decoded
 //		if skip && nonFinite > 0 {
 //			continue // and store nothing
@@ -23,24 +23,24 @@ package amd64
 //	}
 //
 //go:noescape
-func AdamW4bitWF32GF32AVX512(w []float32, g []float32, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, tables *[160]uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
+func AdamW4bitWF32GF32AVX512(parameters [][11]uintptr, block int, tables *[160]uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
 
-// AdamW4bitFactoredWF32GF32AVX512 is AdamW4bitWF32GF32AVX512 with new second moments
-// instead of codes of old ones.
+// AdamW4bitFactoredWF32GF32AVX512 is AdamW4bitWF32GF32AVX512 with the new second
+// moments of all parameters, one after another, instead of codes of old ones.
 //
 //go:noescape
-func AdamW4bitFactoredWF32GF32AVX512(w []float32, g []float32, mCodes []uint8, v []float32, mScales []float32, block int, tables *[160]uint32, mDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
+func AdamW4bitFactoredWF32GF32AVX512(parameters [][11]uintptr, v []float32, block int, tables *[160]uint32, mDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
 
-// AdamW4bitWBF16GBF16AVX512 is a step of AdamW on bf16 weights and bf16 gradients
-// with moments in blocks of up to 1024 codes of codebook.DE4() and codebook.Linear4(), whose
-// tables are kernels' nibbleTables. A block that is not the last has an even length. The
-// scalars are the first fields of reference.AdamWScalars, and RootCorrection2 and its
+// AdamW4bitWBF16GBF16AVX512 is a step of AdamW on parameters of bf16 weights and
+// bf16 gradients with moments in blocks of up to 1024 codes of codebook.DE4() and
+// codebook.Linear4(), whose tables are kernels' nibbleTables. A parameter is kernels'
+// adamWCall; a block that is not its last has an even length. The scalars are the first fields of reference.AdamWScalars, and RootCorrection2 and its
 // reciprocal are normal numbers. It adds to the counts the elements that are not finite and,
 // with skip, the elements and the blocks that it leaves as they were for it. A call of 100,000
 // elements takes about 100 µs.
 //
-//	for lo := 0; lo < len(w); lo += block {
-//		hi := min(lo+block, len(w))
+//	for lo := 0; lo < n; lo += block { // of each parameter
+//		hi := min(lo+block, n)
 //		AdamWF32WF32GF32AVX512(w[lo:hi], g[lo:hi], m, v, s, nesterov, false) // m, v: decoded
 //		if skip && nonFinite > 0 {
 //			continue // and store nothing
@@ -50,24 +50,24 @@ func AdamW4bitFactoredWF32GF32AVX512(w []float32, g []float32, mCodes []uint8, v
 //	}
 //
 //go:noescape
-func AdamW4bitWBF16GBF16AVX512(w []uint16, g []uint16, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, tables *[160]uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
+func AdamW4bitWBF16GBF16AVX512(parameters [][11]uintptr, block int, tables *[160]uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
 
-// AdamW4bitFactoredWBF16GBF16AVX512 is AdamW4bitWBF16GBF16AVX512 with new second moments
-// instead of codes of old ones.
+// AdamW4bitFactoredWBF16GBF16AVX512 is AdamW4bitWBF16GBF16AVX512 with the new second
+// moments of all parameters, one after another, instead of codes of old ones.
 //
 //go:noescape
-func AdamW4bitFactoredWBF16GBF16AVX512(w []uint16, g []uint16, mCodes []uint8, v []float32, mScales []float32, block int, tables *[160]uint32, mDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
+func AdamW4bitFactoredWBF16GBF16AVX512(parameters [][11]uintptr, v []float32, block int, tables *[160]uint32, mDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
 
-// AdamW4bitWBF16GF32AVX512 is a step of AdamW on bf16 weights and float32 gradients
-// with moments in blocks of up to 1024 codes of codebook.DE4() and codebook.Linear4(), whose
-// tables are kernels' nibbleTables. A block that is not the last has an even length. The
-// scalars are the first fields of reference.AdamWScalars, and RootCorrection2 and its
+// AdamW4bitWBF16GF32AVX512 is a step of AdamW on parameters of bf16 weights and
+// float32 gradients with moments in blocks of up to 1024 codes of codebook.DE4() and
+// codebook.Linear4(), whose tables are kernels' nibbleTables. A parameter is kernels'
+// adamWCall; a block that is not its last has an even length. The scalars are the first fields of reference.AdamWScalars, and RootCorrection2 and its
 // reciprocal are normal numbers. It adds to the counts the elements that are not finite and,
 // with skip, the elements and the blocks that it leaves as they were for it. A call of 100,000
 // elements takes about 100 µs.
 //
-//	for lo := 0; lo < len(w); lo += block {
-//		hi := min(lo+block, len(w))
+//	for lo := 0; lo < n; lo += block { // of each parameter
+//		hi := min(lo+block, n)
 //		AdamWF32WF32GF32AVX512(w[lo:hi], g[lo:hi], m, v, s, nesterov, false) // m, v: decoded
 //		if skip && nonFinite > 0 {
 //			continue // and store nothing
@@ -77,24 +77,24 @@ func AdamW4bitFactoredWBF16GBF16AVX512(w []uint16, g []uint16, mCodes []uint8, v
 //	}
 //
 //go:noescape
-func AdamW4bitWBF16GF32AVX512(w []uint16, g []float32, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, tables *[160]uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
+func AdamW4bitWBF16GF32AVX512(parameters [][11]uintptr, block int, tables *[160]uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
 
-// AdamW4bitFactoredWBF16GF32AVX512 is AdamW4bitWBF16GF32AVX512 with new second moments
-// instead of codes of old ones.
+// AdamW4bitFactoredWBF16GF32AVX512 is AdamW4bitWBF16GF32AVX512 with the new second
+// moments of all parameters, one after another, instead of codes of old ones.
 //
 //go:noescape
-func AdamW4bitFactoredWBF16GF32AVX512(w []uint16, g []float32, mCodes []uint8, v []float32, mScales []float32, block int, tables *[160]uint32, mDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
+func AdamW4bitFactoredWBF16GF32AVX512(parameters [][11]uintptr, v []float32, block int, tables *[160]uint32, mDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
 
-// AdamW4bitWF32GBF16AVX512 is a step of AdamW on float32 weights and bf16 gradients
-// with moments in blocks of up to 1024 codes of codebook.DE4() and codebook.Linear4(), whose
-// tables are kernels' nibbleTables. A block that is not the last has an even length. The
-// scalars are the first fields of reference.AdamWScalars, and RootCorrection2 and its
+// AdamW4bitWF32GBF16AVX512 is a step of AdamW on parameters of float32 weights and
+// bf16 gradients with moments in blocks of up to 1024 codes of codebook.DE4() and
+// codebook.Linear4(), whose tables are kernels' nibbleTables. A parameter is kernels'
+// adamWCall; a block that is not its last has an even length. The scalars are the first fields of reference.AdamWScalars, and RootCorrection2 and its
 // reciprocal are normal numbers. It adds to the counts the elements that are not finite and,
 // with skip, the elements and the blocks that it leaves as they were for it. A call of 100,000
 // elements takes about 100 µs.
 //
-//	for lo := 0; lo < len(w); lo += block {
-//		hi := min(lo+block, len(w))
+//	for lo := 0; lo < n; lo += block { // of each parameter
+//		hi := min(lo+block, n)
 //		AdamWF32WF32GF32AVX512(w[lo:hi], g[lo:hi], m, v, s, nesterov, false) // m, v: decoded
 //		if skip && nonFinite > 0 {
 //			continue // and store nothing
@@ -104,10 +104,10 @@ func AdamW4bitFactoredWBF16GF32AVX512(w []uint16, g []float32, mCodes []uint8, v
 //	}
 //
 //go:noescape
-func AdamW4bitWF32GBF16AVX512(w []float32, g []uint16, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, tables *[160]uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
+func AdamW4bitWF32GBF16AVX512(parameters [][11]uintptr, block int, tables *[160]uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
 
-// AdamW4bitFactoredWF32GBF16AVX512 is AdamW4bitWF32GBF16AVX512 with new second moments
-// instead of codes of old ones.
+// AdamW4bitFactoredWF32GBF16AVX512 is AdamW4bitWF32GBF16AVX512 with the new second
+// moments of all parameters, one after another, instead of codes of old ones.
 //
 //go:noescape
-func AdamW4bitFactoredWF32GBF16AVX512(w []float32, g []uint16, mCodes []uint8, v []float32, mScales []float32, block int, tables *[160]uint32, mDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
+func AdamW4bitFactoredWF32GBF16AVX512(parameters [][11]uintptr, v []float32, block int, tables *[160]uint32, mDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)

@@ -4,51 +4,69 @@
 
 #include "textflag.h"
 
-// func AdamW4bitWF32GF32AVX512(w []float32, g []float32, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, tables *[160]uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
+// func AdamW4bitWF32GF32AVX512(parameters [][11]uintptr, block int, tables *[160]uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, POPCNT
-TEXT ·AdamW4bitWF32GF32AVX512(SB), $480-200
-	MOVQ    $0x00000000, 24(SP)
-	MOVQ    scratch+184(FP), AX
-	MOVQ    AX, 16(SP)
+TEXT ·AdamW4bitWF32GF32AVX512(SB), $528-80
+	MOVQ    $0x00000000, 72(SP)
+	MOVQ    scratch+64(FP), AX
+	MOVQ    AX, 64(SP)
 	VMOVSS  word_3f800000<>+0(SB), X0
-	MOVQ    s+168(FP), AX
+	MOVQ    s+48(FP), AX
 	VDIVSS  24(AX), X0, X0
-	VMOVSS  X0, 64(SP)
-	MOVQ    scratch+184(FP), AX
-	MOVQ    tables+152(FP), CX
+	VMOVSS  X0, 112(SP)
+	MOVQ    scratch+64(FP), AX
+	MOVQ    tables+32(FP), CX
 	VMOVUPS 384(CX), Z0
 	VMOVUPS Z0, 28736(AX)
 	VMOVUPS 448(CX), Z0
 	VMOVUPS Z0, 28800(AX)
-	MOVQ    w_len+8(FP), AX
-	TESTQ   AX, AX
-	JZ      finished2
 
-block1:
-	MOVQ    block+144(FP), CX
+parameter1:
+	SUBQ  $0x01, parameters_len+8(FP)
+	JB    end2
+	MOVQ  parameters_base+0(FP), AX
+	ADDQ  $0x58, parameters_base+0(FP)
+	MOVQ  16(AX), CX
+	MOVQ  CX, 8(SP)
+	MOVQ  24(AX), CX
+	MOVQ  CX, 16(SP)
+	MOVQ  40(AX), CX
+	MOVQ  CX, 24(SP)
+	MOVQ  32(AX), CX
+	MOVQ  CX, 32(SP)
+	MOVQ  48(AX), CX
+	MOVQ  CX, 40(SP)
+	MOVQ  (AX), CX
+	MOVQ  CX, (SP)
+	MOVQ  56(AX), AX
+	TESTQ AX, AX
+	JZ    finished4
+
+block3:
+	MOVQ    block+24(FP), CX
 	CMPQ    CX, AX
 	CMOVQGT AX, CX
 	SUBQ    CX, AX
-	MOVQ    CX, (SP)
-	MOVQ    CX, 8(SP)
-	CMPQ    24(SP), CX
-	JNE     apart3
+	MOVQ    CX, 48(SP)
+	MOVQ    CX, 56(SP)
+	CMPQ    72(SP), CX
+	JNE     apart5
 	TESTQ   $0x0000003f, CX
-	JNZ     apart3
-	MOVQ    40(SP), CX
+	JNZ     apart5
+	MOVQ    88(SP), CX
 	MOVL    (CX), CX
 	SUBL    $0x21800000, CX
 	CMPL    CX, $0x50000000
-	JAE     apart3
-	MOVQ    56(SP), CX
+	JAE     apart5
+	MOVQ    104(SP), CX
 	MOVL    (CX), CX
 	SUBL    $0x21800000, CX
 	CMPL    CX, $0x50000000
-	JAE     apart3
+	JAE     apart5
 
-begun4:
-	MOVQ               s+168(FP), CX
-	VBROADCASTSS       64(SP), Z0
+begun6:
+	MOVQ               s+48(FP), CX
+	VBROADCASTSS       112(SP), Z0
 	VBROADCASTSS       24(CX), Z5
 	VBROADCASTSS       32(CX), Z6
 	VBROADCASTSS       28(CX), Z7
@@ -62,29 +80,29 @@ begun4:
 	VPXORD             Z15, Z15, Z15
 	MOVL               $0x0000ff00, DX
 	KMOVW              DX, K1
-	MOVBLZX            highFirst+178(FP), DX
+	MOVBLZX            highFirst+58(FP), DX
 	SHLL               $0x02, DX
 	VPBROADCASTD       DX, Z16
 	VPXORD             nibbles_0_4_8_c_10_14_18_1c_0_4_8_c_10_14_18_1c<>+0(SB), Z16, Z16
-	MOVQ               tables+152(FP), DX
-	MOVQ               mScales_base+96(FP), BX
+	MOVQ               tables+32(FP), DX
+	MOVQ               24(SP), BX
 	VBROADCASTSS       (BX), Z17
 	VMULPS             (DX), Z17, Z17
 	VPXORD             Z18, Z18, Z18
-	MOVQ               vScales_base+120(FP), BX
+	MOVQ               40(SP), BX
 	VBROADCASTSS       (BX), Z19
 	VMULPS             64(DX), Z19, Z19
 	VPXORD             Z20, Z20, Z20
-	CMPQ               24(SP), $0x00
-	JE                 alone6
-	MOVBLZX            highFirst+178(FP), DX
+	CMPQ               72(SP), $0x00
+	JE                 alone8
+	MOVBLZX            highFirst+58(FP), DX
 	SHLQ               $0x05, DX
-	MOVQ               DX, 72(SP)
-	MOVQ               scratch+184(FP), DX
+	MOVQ               DX, 120(SP)
+	MOVQ               scratch+64(FP), DX
 	ADDQ               $0x00006f00, DX
-	MOVQ               40(SP), BX
+	MOVQ               88(SP), BX
 	VBROADCASTSS       (BX), Z21
-	MOVQ               tables+152(FP), BX
+	MOVQ               tables+32(FP), BX
 	VRCP14SS           X21, X21, X22
 	VMULSS             word_3f98fc50<>+0(SB), X22, X22
 	VBROADCASTSS       X22, Z22
@@ -97,9 +115,9 @@ begun4:
 	VMOVUPS            192(BX), Z22
 	VFMADD231PS.RD_SAE Z21, Z22, Z23
 	VMOVUPS            Z23, 64(DX)
-	MOVQ               56(SP), BX
+	MOVQ               104(SP), BX
 	VBROADCASTSS       (BX), Z21
-	MOVQ               tables+152(FP), BX
+	MOVQ               tables+32(FP), BX
 	VRCP14SS           X21, X21, X22
 	VMULSS             word_417fd70a<>+0(SB), X22, X22
 	VBROADCASTSS       X22, Z22
@@ -108,314 +126,22 @@ begun4:
 	VMOVUPS            512(BX), Z22
 	VFMADD231PS.RD_SAE Z21, Z22, Z23
 	VMOVUPS            Z23, 128(DX)
-	CMPB               nesterov+176(FP), $0x00
-	JE                 plain7
-	MOVQ               32(SP), BX
-	MOVQ               48(SP), SI
-	MOVQ               scratch+184(FP), DI
+	CMPB               nesterov+56(FP), $0x00
+	JE                 plain9
+	MOVQ               80(SP), BX
+	MOVQ               96(SP), SI
+	MOVQ               scratch+64(FP), DI
 	SHLQ               $0x01, DI
 	ADDQ               $0x00003780, DI
-	SUBQ               16(SP), DI
-	MOVQ               w_base+0(FP), R8
-	MOVQ               g_base+24(FP), R9
-	MOVQ               mCodes_base+48(FP), R10
-	MOVQ               16(SP), R11
-	MOVQ               vCodes_base+72(FP), R12
-	MOVQ               (SP), R13
+	SUBQ               64(SP), DI
+	MOVQ               (SP), R8
+	MOVQ               8(SP), R9
+	MOVQ               16(SP), R10
+	MOVQ               64(SP), R11
+	MOVQ               32(SP), R12
+	MOVQ               48(SP), R13
 	CMPQ               R13, $0x40
-	JB                 done9
-
-loop8:
-	PREFETCHT0         4096(R8)
-	PREFETCHT0         4160(R8)
-	PREFETCHT0         4224(R8)
-	PREFETCHT0         4288(R8)
-	PREFETCHT0         4096(R9)
-	PREFETCHT0         4160(R9)
-	PREFETCHT0         4224(R9)
-	PREFETCHT0         4288(R9)
-	PREFETCHT0         512(R10)
-	PREFETCHT0         512(R12)
-	VMOVUPS            (R8), Z21
-	VMOVUPS            64(R8), Z22
-	VMOVUPS            (R9), Z23
-	VMOVUPS            64(R9), Z24
-	VPBROADCASTD       (R10), Z25
-	VPBROADCASTD       4(R10), K1, Z25
-	VPSRLVD            Z16, Z25, Z25
-	VPERMPS            Z17, Z25, Z25
-	VPBROADCASTD       (R12), Z26
-	VPBROADCASTD       4(R12), K1, Z26
-	VPSRLVD            Z16, Z26, Z26
-	VPERMPS            Z19, Z26, Z26
-	VPBROADCASTD       8(R10), Z27
-	VPBROADCASTD       12(R10), K1, Z27
-	VPSRLVD            Z16, Z27, Z27
-	VPERMPS            Z17, Z27, Z27
-	VPBROADCASTD       8(R12), Z28
-	VPBROADCASTD       12(R12), K1, Z28
-	VPSRLVD            Z16, Z28, Z28
-	VPERMPS            Z19, Z28, Z28
-	VMULPS             Z10, Z23, Z23
-	VMULPS             Z13, Z21, Z21
-	VMULPS             Z9, Z23, Z29
-	VMULPS             Z8, Z25, Z25
-	VADDPS             Z29, Z25, Z25
-	VMULPS             Z12, Z23, Z29
-	VMULPS             Z23, Z29, Z29
-	VMULPS             Z11, Z26, Z26
-	VADDPS             Z29, Z26, Z26
-	VSQRTPS            Z26, Z29
-	VMULPS             Z10, Z24, Z24
-	VMULPS             Z13, Z22, Z22
-	VMULPS             Z9, Z24, Z30
-	VMULPS             Z8, Z27, Z27
-	VADDPS             Z30, Z27, Z27
-	VMULPS             Z12, Z24, Z30
-	VMULPS             Z24, Z30, Z30
-	VMULPS             Z11, Z28, Z28
-	VADDPS             Z30, Z28, Z28
-	VSQRTPS            Z28, Z31
-	VMULPS             Z0, Z29, Z30
-	VFNMADD231PS       Z5, Z30, Z29
-	VFMADD231PS        Z0, Z29, Z30
-	VADDPS             Z7, Z30, Z30
-	VMULPS.BCST        36(CX), Z25, Z29
-	VMULPS.BCST        40(CX), Z23, Z23
-	VADDPS             Z23, Z29, Z29
-	VMULPS             Z6, Z29, Z23
-	VDIVPS             Z30, Z23, Z23
-	VMULPS             Z0, Z31, Z29
-	VFNMADD231PS       Z5, Z29, Z31
-	VFMADD231PS        Z0, Z31, Z29
-	VADDPS             Z7, Z29, Z29
-	VMULPS.BCST        36(CX), Z27, Z30
-	VMULPS.BCST        40(CX), Z24, Z24
-	VADDPS             Z24, Z30, Z30
-	VMULPS             Z6, Z30, Z24
-	VDIVPS             Z29, Z24, Z24
-	VSUBPS             Z23, Z21, Z21
-	VSUBPS             Z24, Z22, Z22
-	VFMADD231PS        Z14, Z21, Z15
-	VRANGEPS           $0x0b, Z25, Z18, Z18
-	VMOVUPS            Z25, 4736(R11)
-	VRANGEPS           $0x0b, Z26, Z20, Z20
-	VMOVUPS            Z26, 9472(R11)
-	VFMADD231PS        Z14, Z22, Z15
-	VRANGEPS           $0x0b, Z27, Z18, Z18
-	VMOVUPS            Z27, 4800(R11)
-	VRANGEPS           $0x0b, Z28, Z20, Z20
-	VMOVUPS            Z28, 9536(R11)
-	VMOVUPS            Z21, (R11)
-	VMOVUPS            Z22, 64(R11)
-	VMOVUPS            4736(DI), Z21
-	VMULPS             192(DX), Z21, Z22
-	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z22, Z22
-	VPSRLD             $0x17, Z22, Z22
-	VPSRLD             $0x1b, Z21, Z23
-	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z23, Z22
-	VMOVUPS            (DX), Z24
-	VMOVAPS            Z22, Z23
-	VPERMI2PS          64(DX), Z24, Z23
-	VCMPPS             $0x1e, Z23, Z21, K2
-	VMOVDQU32          320(DX), Z21
-	VPERMI2D           384(DX), Z21, Z22
-	VPADDD.BCST        word_1<>+0(SB), Z22, K2, Z22
-	VMOVUPS            4800(DI), Z21
-	VMULPS             192(DX), Z21, Z23
-	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z23, Z23
-	VPSRLD             $0x17, Z23, Z23
-	VPSRLD             $0x1b, Z21, Z24
-	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z24, Z23
-	VMOVUPS            (DX), Z25
-	VMOVAPS            Z23, Z24
-	VPERMI2PS          64(DX), Z25, Z24
-	VCMPPS             $0x1e, Z24, Z21, K2
-	VMOVDQU32          320(DX), Z21
-	VPERMI2D           384(DX), Z21, Z23
-	VPADDD.BCST        word_1<>+0(SB), Z23, K2, Z23
-	VMOVUPS            4864(DI), Z21
-	VMULPS             192(DX), Z21, Z24
-	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z24, Z24
-	VPSRLD             $0x17, Z24, Z24
-	VPSRLD             $0x1b, Z21, Z25
-	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z25, Z24
-	VMOVUPS            (DX), Z26
-	VMOVAPS            Z24, Z25
-	VPERMI2PS          64(DX), Z26, Z25
-	VCMPPS             $0x1e, Z25, Z21, K2
-	VMOVDQU32          320(DX), Z21
-	VPERMI2D           384(DX), Z21, Z24
-	VPADDD.BCST        word_1<>+0(SB), Z24, K2, Z24
-	VMOVUPS            4928(DI), Z21
-	VMULPS             192(DX), Z21, Z25
-	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z25, Z25
-	VPSRLD             $0x17, Z25, Z25
-	VPSRLD             $0x1b, Z21, Z26
-	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z26, Z25
-	VMOVUPS            (DX), Z27
-	VMOVAPS            Z25, Z26
-	VPERMI2PS          64(DX), Z27, Z26
-	VCMPPS             $0x1e, Z26, Z21, K2
-	VMOVDQU32          320(DX), Z21
-	VPERMI2D           384(DX), Z21, Z25
-	VPADDD.BCST        word_1<>+0(SB), Z25, K2, Z25
-	VPSLLD             $0x08, Z23, Z23
-	VPSLLD             $0x10, Z24, Z24
-	VPSLLD             $0x18, Z25, Z25
-	VPTERNLOGD         $0x96, Z24, Z23, Z22
-	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z25, Z22
-	VPRORVQ.BCST       72(SP), Z22, Z22
-	VPSRLQ             $0x1c, Z22, Z21
-	VPORQ              Z21, Z22, Z22
-	VPMOVQD            Z22, Y22
-	VMOVDQU32          lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z21
-	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z22, Z22
-	VPERMD             Z22, Z21, Z22
-	VMOVDQU64          Y22, (BX)
-	VMOVUPS            128(R8), Z21
-	VMOVUPS            192(R8), Z22
-	VMOVUPS            128(R9), Z23
-	VMOVUPS            192(R9), Z24
-	VPBROADCASTD       16(R10), Z25
-	VPBROADCASTD       20(R10), K1, Z25
-	VPSRLVD            Z16, Z25, Z25
-	VPERMPS            Z17, Z25, Z25
-	VPBROADCASTD       16(R12), Z26
-	VPBROADCASTD       20(R12), K1, Z26
-	VPSRLVD            Z16, Z26, Z26
-	VPERMPS            Z19, Z26, Z26
-	VPBROADCASTD       24(R10), Z27
-	VPBROADCASTD       28(R10), K1, Z27
-	VPSRLVD            Z16, Z27, Z27
-	VPERMPS            Z17, Z27, Z27
-	VPBROADCASTD       24(R12), Z28
-	VPBROADCASTD       28(R12), K1, Z28
-	VPSRLVD            Z16, Z28, Z28
-	VPERMPS            Z19, Z28, Z28
-	VMULPS             Z10, Z23, Z23
-	VMULPS             Z13, Z21, Z21
-	VMULPS             Z9, Z23, Z29
-	VMULPS             Z8, Z25, Z25
-	VADDPS             Z29, Z25, Z25
-	VMULPS             Z12, Z23, Z29
-	VMULPS             Z23, Z29, Z29
-	VMULPS             Z11, Z26, Z26
-	VADDPS             Z29, Z26, Z26
-	VSQRTPS            Z26, Z29
-	VMULPS             Z10, Z24, Z24
-	VMULPS             Z13, Z22, Z22
-	VMULPS             Z9, Z24, Z30
-	VMULPS             Z8, Z27, Z27
-	VADDPS             Z30, Z27, Z27
-	VMULPS             Z12, Z24, Z30
-	VMULPS             Z24, Z30, Z30
-	VMULPS             Z11, Z28, Z28
-	VADDPS             Z30, Z28, Z28
-	VSQRTPS            Z28, Z31
-	VMULPS             Z0, Z29, Z30
-	VFNMADD231PS       Z5, Z30, Z29
-	VFMADD231PS        Z0, Z29, Z30
-	VADDPS             Z7, Z30, Z30
-	VMULPS.BCST        36(CX), Z25, Z29
-	VMULPS.BCST        40(CX), Z23, Z23
-	VADDPS             Z23, Z29, Z29
-	VMULPS             Z6, Z29, Z23
-	VDIVPS             Z30, Z23, Z23
-	VMULPS             Z0, Z31, Z29
-	VFNMADD231PS       Z5, Z29, Z31
-	VFMADD231PS        Z0, Z31, Z29
-	VADDPS             Z7, Z29, Z29
-	VMULPS.BCST        36(CX), Z27, Z30
-	VMULPS.BCST        40(CX), Z24, Z24
-	VADDPS             Z24, Z30, Z30
-	VMULPS             Z6, Z30, Z24
-	VDIVPS             Z29, Z24, Z24
-	VSUBPS             Z23, Z21, Z21
-	VSUBPS             Z24, Z22, Z22
-	VFMADD231PS        Z14, Z21, Z15
-	VRANGEPS           $0x0b, Z25, Z18, Z18
-	VMOVUPS            Z25, 4864(R11)
-	VRANGEPS           $0x0b, Z26, Z20, Z20
-	VMOVUPS            Z26, 9600(R11)
-	VFMADD231PS        Z14, Z22, Z15
-	VRANGEPS           $0x0b, Z27, Z18, Z18
-	VMOVUPS            Z27, 4928(R11)
-	VRANGEPS           $0x0b, Z28, Z20, Z20
-	VMOVUPS            Z28, 9664(R11)
-	VMOVUPS            Z21, 128(R11)
-	VMOVUPS            Z22, 192(R11)
-	VMOVUPS            9472(DI), Z21
-	VMOVUPS            256(DX), Z23
-	VPBROADCASTD       word_4b3fffff<>+0(SB), Z22
-	VFMADD231PS.RD_SAE Z23, Z21, Z22
-	VPERMPS            128(DX), Z22, Z23
-	VCMPPS             $0x1e, Z23, Z21, K2
-	VPADDD.BCST        word_1<>+0(SB), Z22, K2, Z22
-	VMOVUPS            9536(DI), Z21
-	VMOVUPS            256(DX), Z24
-	VPBROADCASTD       word_4b3fffff<>+0(SB), Z23
-	VFMADD231PS.RD_SAE Z24, Z21, Z23
-	VPERMPS            128(DX), Z23, Z24
-	VCMPPS             $0x1e, Z24, Z21, K2
-	VPADDD.BCST        word_1<>+0(SB), Z23, K2, Z23
-	VMOVUPS            9600(DI), Z21
-	VMOVUPS            256(DX), Z25
-	VPBROADCASTD       word_4b3fffff<>+0(SB), Z24
-	VFMADD231PS.RD_SAE Z25, Z21, Z24
-	VPERMPS            128(DX), Z24, Z25
-	VCMPPS             $0x1e, Z25, Z21, K2
-	VPADDD.BCST        word_1<>+0(SB), Z24, K2, Z24
-	VMOVUPS            9664(DI), Z21
-	VMOVUPS            256(DX), Z26
-	VPBROADCASTD       word_4b3fffff<>+0(SB), Z25
-	VFMADD231PS.RD_SAE Z26, Z21, Z25
-	VPERMPS            128(DX), Z25, Z26
-	VCMPPS             $0x1e, Z26, Z21, K2
-	VPADDD.BCST        word_1<>+0(SB), Z25, K2, Z25
-	VPSLLD             $0x08, Z23, Z23
-	VPSLLD             $0x10, Z24, Z24
-	VPSLLD             $0x18, Z25, Z25
-	VPTERNLOGD         $0x96, Z24, Z23, Z22
-	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z25, Z22
-	VPRORVQ.BCST       72(SP), Z22, Z22
-	VPSRLQ             $0x1c, Z22, Z21
-	VPORQ              Z21, Z22, Z22
-	VPMOVQD            Z22, Y22
-	VMOVDQU32          lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z21
-	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z22, Z22
-	VPERMD             Z22, Z21, Z22
-	VMOVDQU64          Y22, (SI)
-	ADDQ               $0x00000100, R8
-	ADDQ               $0x00000100, R9
-	ADDQ               $0x00000100, R11
-	ADDQ               $0x00000020, R10
-	ADDQ               $0x00000020, R12
-	ADDQ               $0x00000100, DI
-	ADDQ               $0x00000020, BX
-	ADDQ               $0x00000020, SI
-	SUBQ               $0x40, R13
-	CMPQ               R13, $0x40
-	JAE                loop8
-
-done9:
-	JMP updated5
-
-plain7:
-	MOVQ 32(SP), BX
-	MOVQ 48(SP), SI
-	MOVQ scratch+184(FP), DI
-	SHLQ $0x01, DI
-	ADDQ $0x00003780, DI
-	SUBQ 16(SP), DI
-	MOVQ w_base+0(FP), R8
-	MOVQ g_base+24(FP), R9
-	MOVQ mCodes_base+48(FP), R10
-	MOVQ 16(SP), R11
-	MOVQ vCodes_base+72(FP), R12
-	MOVQ (SP), R13
-	CMPQ R13, $0x40
-	JB   done11
+	JB                 done11
 
 loop10:
 	PREFETCHT0         4096(R8)
@@ -457,6 +183,298 @@ loop10:
 	VMULPS             Z23, Z29, Z29
 	VMULPS             Z11, Z26, Z26
 	VADDPS             Z29, Z26, Z26
+	VSQRTPS            Z26, Z29
+	VMULPS             Z10, Z24, Z24
+	VMULPS             Z13, Z22, Z22
+	VMULPS             Z9, Z24, Z30
+	VMULPS             Z8, Z27, Z27
+	VADDPS             Z30, Z27, Z27
+	VMULPS             Z12, Z24, Z30
+	VMULPS             Z24, Z30, Z30
+	VMULPS             Z11, Z28, Z28
+	VADDPS             Z30, Z28, Z28
+	VSQRTPS            Z28, Z31
+	VMULPS             Z0, Z29, Z30
+	VFNMADD231PS       Z5, Z30, Z29
+	VFMADD231PS        Z0, Z29, Z30
+	VADDPS             Z7, Z30, Z30
+	VMULPS.BCST        36(CX), Z25, Z29
+	VMULPS.BCST        40(CX), Z23, Z23
+	VADDPS             Z23, Z29, Z29
+	VMULPS             Z6, Z29, Z23
+	VDIVPS             Z30, Z23, Z23
+	VMULPS             Z0, Z31, Z29
+	VFNMADD231PS       Z5, Z29, Z31
+	VFMADD231PS        Z0, Z31, Z29
+	VADDPS             Z7, Z29, Z29
+	VMULPS.BCST        36(CX), Z27, Z30
+	VMULPS.BCST        40(CX), Z24, Z24
+	VADDPS             Z24, Z30, Z30
+	VMULPS             Z6, Z30, Z24
+	VDIVPS             Z29, Z24, Z24
+	VSUBPS             Z23, Z21, Z21
+	VSUBPS             Z24, Z22, Z22
+	VFMADD231PS        Z14, Z21, Z15
+	VRANGEPS           $0x0b, Z25, Z18, Z18
+	VMOVUPS            Z25, 4736(R11)
+	VRANGEPS           $0x0b, Z26, Z20, Z20
+	VMOVUPS            Z26, 9472(R11)
+	VFMADD231PS        Z14, Z22, Z15
+	VRANGEPS           $0x0b, Z27, Z18, Z18
+	VMOVUPS            Z27, 4800(R11)
+	VRANGEPS           $0x0b, Z28, Z20, Z20
+	VMOVUPS            Z28, 9536(R11)
+	VMOVUPS            Z21, (R11)
+	VMOVUPS            Z22, 64(R11)
+	VMOVUPS            4736(DI), Z21
+	VMULPS             192(DX), Z21, Z22
+	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z22, Z22
+	VPSRLD             $0x17, Z22, Z22
+	VPSRLD             $0x1b, Z21, Z23
+	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z23, Z22
+	VMOVUPS            (DX), Z24
+	VMOVAPS            Z22, Z23
+	VPERMI2PS          64(DX), Z24, Z23
+	VCMPPS             $0x1e, Z23, Z21, K2
+	VMOVDQU32          320(DX), Z21
+	VPERMI2D           384(DX), Z21, Z22
+	VPADDD.BCST        word_1<>+0(SB), Z22, K2, Z22
+	VMOVUPS            4800(DI), Z21
+	VMULPS             192(DX), Z21, Z23
+	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z23, Z23
+	VPSRLD             $0x17, Z23, Z23
+	VPSRLD             $0x1b, Z21, Z24
+	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z24, Z23
+	VMOVUPS            (DX), Z25
+	VMOVAPS            Z23, Z24
+	VPERMI2PS          64(DX), Z25, Z24
+	VCMPPS             $0x1e, Z24, Z21, K2
+	VMOVDQU32          320(DX), Z21
+	VPERMI2D           384(DX), Z21, Z23
+	VPADDD.BCST        word_1<>+0(SB), Z23, K2, Z23
+	VMOVUPS            4864(DI), Z21
+	VMULPS             192(DX), Z21, Z24
+	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z24, Z24
+	VPSRLD             $0x17, Z24, Z24
+	VPSRLD             $0x1b, Z21, Z25
+	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z25, Z24
+	VMOVUPS            (DX), Z26
+	VMOVAPS            Z24, Z25
+	VPERMI2PS          64(DX), Z26, Z25
+	VCMPPS             $0x1e, Z25, Z21, K2
+	VMOVDQU32          320(DX), Z21
+	VPERMI2D           384(DX), Z21, Z24
+	VPADDD.BCST        word_1<>+0(SB), Z24, K2, Z24
+	VMOVUPS            4928(DI), Z21
+	VMULPS             192(DX), Z21, Z25
+	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z25, Z25
+	VPSRLD             $0x17, Z25, Z25
+	VPSRLD             $0x1b, Z21, Z26
+	VPTERNLOGD.BCST    $0xd8, word_10<>+0(SB), Z26, Z25
+	VMOVUPS            (DX), Z27
+	VMOVAPS            Z25, Z26
+	VPERMI2PS          64(DX), Z27, Z26
+	VCMPPS             $0x1e, Z26, Z21, K2
+	VMOVDQU32          320(DX), Z21
+	VPERMI2D           384(DX), Z21, Z25
+	VPADDD.BCST        word_1<>+0(SB), Z25, K2, Z25
+	VPSLLD             $0x08, Z23, Z23
+	VPSLLD             $0x10, Z24, Z24
+	VPSLLD             $0x18, Z25, Z25
+	VPTERNLOGD         $0x96, Z24, Z23, Z22
+	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z25, Z22
+	VPRORVQ.BCST       120(SP), Z22, Z22
+	VPSRLQ             $0x1c, Z22, Z21
+	VPORQ              Z21, Z22, Z22
+	VPMOVQD            Z22, Y22
+	VMOVDQU32          lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z21
+	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z22, Z22
+	VPERMD             Z22, Z21, Z22
+	VMOVDQU64          Y22, (BX)
+	VMOVUPS            128(R8), Z21
+	VMOVUPS            192(R8), Z22
+	VMOVUPS            128(R9), Z23
+	VMOVUPS            192(R9), Z24
+	VPBROADCASTD       16(R10), Z25
+	VPBROADCASTD       20(R10), K1, Z25
+	VPSRLVD            Z16, Z25, Z25
+	VPERMPS            Z17, Z25, Z25
+	VPBROADCASTD       16(R12), Z26
+	VPBROADCASTD       20(R12), K1, Z26
+	VPSRLVD            Z16, Z26, Z26
+	VPERMPS            Z19, Z26, Z26
+	VPBROADCASTD       24(R10), Z27
+	VPBROADCASTD       28(R10), K1, Z27
+	VPSRLVD            Z16, Z27, Z27
+	VPERMPS            Z17, Z27, Z27
+	VPBROADCASTD       24(R12), Z28
+	VPBROADCASTD       28(R12), K1, Z28
+	VPSRLVD            Z16, Z28, Z28
+	VPERMPS            Z19, Z28, Z28
+	VMULPS             Z10, Z23, Z23
+	VMULPS             Z13, Z21, Z21
+	VMULPS             Z9, Z23, Z29
+	VMULPS             Z8, Z25, Z25
+	VADDPS             Z29, Z25, Z25
+	VMULPS             Z12, Z23, Z29
+	VMULPS             Z23, Z29, Z29
+	VMULPS             Z11, Z26, Z26
+	VADDPS             Z29, Z26, Z26
+	VSQRTPS            Z26, Z29
+	VMULPS             Z10, Z24, Z24
+	VMULPS             Z13, Z22, Z22
+	VMULPS             Z9, Z24, Z30
+	VMULPS             Z8, Z27, Z27
+	VADDPS             Z30, Z27, Z27
+	VMULPS             Z12, Z24, Z30
+	VMULPS             Z24, Z30, Z30
+	VMULPS             Z11, Z28, Z28
+	VADDPS             Z30, Z28, Z28
+	VSQRTPS            Z28, Z31
+	VMULPS             Z0, Z29, Z30
+	VFNMADD231PS       Z5, Z30, Z29
+	VFMADD231PS        Z0, Z29, Z30
+	VADDPS             Z7, Z30, Z30
+	VMULPS.BCST        36(CX), Z25, Z29
+	VMULPS.BCST        40(CX), Z23, Z23
+	VADDPS             Z23, Z29, Z29
+	VMULPS             Z6, Z29, Z23
+	VDIVPS             Z30, Z23, Z23
+	VMULPS             Z0, Z31, Z29
+	VFNMADD231PS       Z5, Z29, Z31
+	VFMADD231PS        Z0, Z31, Z29
+	VADDPS             Z7, Z29, Z29
+	VMULPS.BCST        36(CX), Z27, Z30
+	VMULPS.BCST        40(CX), Z24, Z24
+	VADDPS             Z24, Z30, Z30
+	VMULPS             Z6, Z30, Z24
+	VDIVPS             Z29, Z24, Z24
+	VSUBPS             Z23, Z21, Z21
+	VSUBPS             Z24, Z22, Z22
+	VFMADD231PS        Z14, Z21, Z15
+	VRANGEPS           $0x0b, Z25, Z18, Z18
+	VMOVUPS            Z25, 4864(R11)
+	VRANGEPS           $0x0b, Z26, Z20, Z20
+	VMOVUPS            Z26, 9600(R11)
+	VFMADD231PS        Z14, Z22, Z15
+	VRANGEPS           $0x0b, Z27, Z18, Z18
+	VMOVUPS            Z27, 4928(R11)
+	VRANGEPS           $0x0b, Z28, Z20, Z20
+	VMOVUPS            Z28, 9664(R11)
+	VMOVUPS            Z21, 128(R11)
+	VMOVUPS            Z22, 192(R11)
+	VMOVUPS            9472(DI), Z21
+	VMOVUPS            256(DX), Z23
+	VPBROADCASTD       word_4b3fffff<>+0(SB), Z22
+	VFMADD231PS.RD_SAE Z23, Z21, Z22
+	VPERMPS            128(DX), Z22, Z23
+	VCMPPS             $0x1e, Z23, Z21, K2
+	VPADDD.BCST        word_1<>+0(SB), Z22, K2, Z22
+	VMOVUPS            9536(DI), Z21
+	VMOVUPS            256(DX), Z24
+	VPBROADCASTD       word_4b3fffff<>+0(SB), Z23
+	VFMADD231PS.RD_SAE Z24, Z21, Z23
+	VPERMPS            128(DX), Z23, Z24
+	VCMPPS             $0x1e, Z24, Z21, K2
+	VPADDD.BCST        word_1<>+0(SB), Z23, K2, Z23
+	VMOVUPS            9600(DI), Z21
+	VMOVUPS            256(DX), Z25
+	VPBROADCASTD       word_4b3fffff<>+0(SB), Z24
+	VFMADD231PS.RD_SAE Z25, Z21, Z24
+	VPERMPS            128(DX), Z24, Z25
+	VCMPPS             $0x1e, Z25, Z21, K2
+	VPADDD.BCST        word_1<>+0(SB), Z24, K2, Z24
+	VMOVUPS            9664(DI), Z21
+	VMOVUPS            256(DX), Z26
+	VPBROADCASTD       word_4b3fffff<>+0(SB), Z25
+	VFMADD231PS.RD_SAE Z26, Z21, Z25
+	VPERMPS            128(DX), Z25, Z26
+	VCMPPS             $0x1e, Z26, Z21, K2
+	VPADDD.BCST        word_1<>+0(SB), Z25, K2, Z25
+	VPSLLD             $0x08, Z23, Z23
+	VPSLLD             $0x10, Z24, Z24
+	VPSLLD             $0x18, Z25, Z25
+	VPTERNLOGD         $0x96, Z24, Z23, Z22
+	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z25, Z22
+	VPRORVQ.BCST       120(SP), Z22, Z22
+	VPSRLQ             $0x1c, Z22, Z21
+	VPORQ              Z21, Z22, Z22
+	VPMOVQD            Z22, Y22
+	VMOVDQU32          lanes_0_4_1_5_2_6_3_7_8_c_9_d_a_e_b_f<>+0(SB), Z21
+	VPSHUFB            turned_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703_c080400_d090501_e0a0602_f0b0703<>+0(SB), Z22, Z22
+	VPERMD             Z22, Z21, Z22
+	VMOVDQU64          Y22, (SI)
+	ADDQ               $0x00000100, R8
+	ADDQ               $0x00000100, R9
+	ADDQ               $0x00000100, R11
+	ADDQ               $0x00000020, R10
+	ADDQ               $0x00000020, R12
+	ADDQ               $0x00000100, DI
+	ADDQ               $0x00000020, BX
+	ADDQ               $0x00000020, SI
+	SUBQ               $0x40, R13
+	CMPQ               R13, $0x40
+	JAE                loop10
+
+done11:
+	JMP updated7
+
+plain9:
+	MOVQ 80(SP), BX
+	MOVQ 96(SP), SI
+	MOVQ scratch+64(FP), DI
+	SHLQ $0x01, DI
+	ADDQ $0x00003780, DI
+	SUBQ 64(SP), DI
+	MOVQ (SP), R8
+	MOVQ 8(SP), R9
+	MOVQ 16(SP), R10
+	MOVQ 64(SP), R11
+	MOVQ 32(SP), R12
+	MOVQ 48(SP), R13
+	CMPQ R13, $0x40
+	JB   done13
+
+loop12:
+	PREFETCHT0         4096(R8)
+	PREFETCHT0         4160(R8)
+	PREFETCHT0         4224(R8)
+	PREFETCHT0         4288(R8)
+	PREFETCHT0         4096(R9)
+	PREFETCHT0         4160(R9)
+	PREFETCHT0         4224(R9)
+	PREFETCHT0         4288(R9)
+	PREFETCHT0         512(R10)
+	PREFETCHT0         512(R12)
+	VMOVUPS            (R8), Z21
+	VMOVUPS            64(R8), Z22
+	VMOVUPS            (R9), Z23
+	VMOVUPS            64(R9), Z24
+	VPBROADCASTD       (R10), Z25
+	VPBROADCASTD       4(R10), K1, Z25
+	VPSRLVD            Z16, Z25, Z25
+	VPERMPS            Z17, Z25, Z25
+	VPBROADCASTD       (R12), Z26
+	VPBROADCASTD       4(R12), K1, Z26
+	VPSRLVD            Z16, Z26, Z26
+	VPERMPS            Z19, Z26, Z26
+	VPBROADCASTD       8(R10), Z27
+	VPBROADCASTD       12(R10), K1, Z27
+	VPSRLVD            Z16, Z27, Z27
+	VPERMPS            Z17, Z27, Z27
+	VPBROADCASTD       8(R12), Z28
+	VPBROADCASTD       12(R12), K1, Z28
+	VPSRLVD            Z16, Z28, Z28
+	VPERMPS            Z19, Z28, Z28
+	VMULPS             Z10, Z23, Z23
+	VMULPS             Z13, Z21, Z21
+	VMULPS             Z9, Z23, Z29
+	VMULPS             Z8, Z25, Z25
+	VADDPS             Z29, Z25, Z25
+	VMULPS             Z12, Z23, Z29
+	VMULPS             Z23, Z29, Z29
+	VMULPS             Z11, Z26, Z26
+	VADDPS             Z29, Z26, Z26
 	VSQRTPS            Z26, Z23
 	VMULPS             Z10, Z24, Z24
 	VMULPS             Z13, Z22, Z22
@@ -551,7 +569,7 @@ loop10:
 	VPSLLD             $0x18, Z25, Z25
 	VPTERNLOGD         $0x96, Z24, Z23, Z22
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z25, Z22
-	VPRORVQ.BCST       72(SP), Z22, Z22
+	VPRORVQ.BCST       120(SP), Z22, Z22
 	VPSRLQ             $0x1c, Z22, Z21
 	VPORQ              Z21, Z22, Z22
 	VPMOVQD            Z22, Y22
@@ -658,7 +676,7 @@ loop10:
 	VPSLLD             $0x18, Z25, Z25
 	VPTERNLOGD         $0x96, Z24, Z23, Z22
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z25, Z22
-	VPRORVQ.BCST       72(SP), Z22, Z22
+	VPRORVQ.BCST       120(SP), Z22, Z22
 	VPSRLQ             $0x1c, Z22, Z21
 	VPORQ              Z21, Z22, Z22
 	VPMOVQD            Z22, Y22
@@ -676,24 +694,24 @@ loop10:
 	ADDQ               $0x00000020, SI
 	SUBQ               $0x40, R13
 	CMPQ               R13, $0x40
-	JAE                loop10
+	JAE                loop12
 
-done11:
-	JMP updated5
+done13:
+	JMP updated7
 
-alone6:
-	CMPB nesterov+176(FP), $0x00
-	JE   plain12
-	MOVQ w_base+0(FP), DX
-	MOVQ g_base+24(FP), BX
-	MOVQ mCodes_base+48(FP), SI
-	MOVQ 16(SP), DI
-	MOVQ vCodes_base+72(FP), R8
-	MOVQ (SP), R9
+alone8:
+	CMPB nesterov+56(FP), $0x00
+	JE   plain14
+	MOVQ (SP), DX
+	MOVQ 8(SP), BX
+	MOVQ 16(SP), SI
+	MOVQ 64(SP), DI
+	MOVQ 32(SP), R8
+	MOVQ 48(SP), R9
 	CMPQ R9, $0x40
-	JB   done14
+	JB   done16
 
-loop13:
+loop15:
 	PREFETCHT0   4096(DX)
 	PREFETCHT0   4160(DX)
 	PREFETCHT0   4224(DX)
@@ -855,11 +873,11 @@ loop13:
 	ADDQ         $0x00000020, R8
 	SUBQ         $0x40, R9
 	CMPQ         R9, $0x40
-	JAE          loop13
+	JAE          loop15
 
-done14:
+done16:
 	TESTQ        R9, R9
-	JZ           done15
+	JZ           done17
 	MOVQ         $-1, R10
 	BZHIQ        R9, R10, R10
 	LEAQ         1(R9), R11
@@ -869,8 +887,8 @@ done14:
 	KMOVQ        R12, K2
 	VMOVDQU8.Z   (SI), K2, Z21
 	ADDQ         R11, SI
-	VMOVDQU64    Z21, 80(SP)
-	LEAQ         80(SP), SI
+	VMOVDQU64    Z21, 128(SP)
+	LEAQ         128(SP), SI
 	LEAQ         1(R9), R9
 	SHRQ         $0x01, R9
 	MOVQ         $-1, R11
@@ -878,8 +896,8 @@ done14:
 	KMOVQ        R11, K2
 	VMOVDQU8.Z   (R8), K2, Z21
 	ADDQ         R9, R8
-	VMOVDQU64    Z21, 144(SP)
-	LEAQ         144(SP), R8
+	VMOVDQU64    Z21, 192(SP)
+	LEAQ         192(SP), R8
 	KMOVW        R10, K2
 	SHRQ         $0x10, R10
 	KMOVW        R10, K3
@@ -1045,20 +1063,20 @@ done14:
 	VMOVUPS      Z21, 128(DI)
 	VMOVUPS      Z22, 192(DI)
 
-done15:
-	JMP updated5
+done17:
+	JMP updated7
 
-plain12:
-	MOVQ w_base+0(FP), DX
-	MOVQ g_base+24(FP), BX
-	MOVQ mCodes_base+48(FP), SI
-	MOVQ 16(SP), DI
-	MOVQ vCodes_base+72(FP), R8
-	MOVQ (SP), R9
+plain14:
+	MOVQ (SP), DX
+	MOVQ 8(SP), BX
+	MOVQ 16(SP), SI
+	MOVQ 64(SP), DI
+	MOVQ 32(SP), R8
+	MOVQ 48(SP), R9
 	CMPQ R9, $0x40
-	JB   done17
+	JB   done19
 
-loop16:
+loop18:
 	PREFETCHT0   4096(DX)
 	PREFETCHT0   4160(DX)
 	PREFETCHT0   4224(DX)
@@ -1208,11 +1226,11 @@ loop16:
 	ADDQ         $0x00000020, R8
 	SUBQ         $0x40, R9
 	CMPQ         R9, $0x40
-	JAE          loop16
+	JAE          loop18
 
-done17:
+done19:
 	TESTQ        R9, R9
-	JZ           done18
+	JZ           done20
 	MOVQ         $-1, R10
 	BZHIQ        R9, R10, R10
 	LEAQ         1(R9), R11
@@ -1222,8 +1240,8 @@ done17:
 	KMOVQ        R12, K2
 	VMOVDQU8.Z   (SI), K2, Z21
 	ADDQ         R11, SI
-	VMOVDQU64    Z21, 208(SP)
-	LEAQ         208(SP), SI
+	VMOVDQU64    Z21, 256(SP)
+	LEAQ         256(SP), SI
 	LEAQ         1(R9), R9
 	SHRQ         $0x01, R9
 	MOVQ         $-1, R11
@@ -1231,8 +1249,8 @@ done17:
 	KMOVQ        R11, K2
 	VMOVDQU8.Z   (R8), K2, Z21
 	ADDQ         R9, R8
-	VMOVDQU64    Z21, 272(SP)
-	LEAQ         272(SP), R8
+	VMOVDQU64    Z21, 320(SP)
+	LEAQ         320(SP), R8
 	KMOVW        R10, K2
 	SHRQ         $0x10, R10
 	KMOVW        R10, K3
@@ -1386,13 +1404,13 @@ done17:
 	VMOVUPS      Z21, 128(DI)
 	VMOVUPS      Z22, 192(DI)
 
-done18:
-updated5:
+done20:
+updated7:
 	VCMPPS   $0x03, Z15, Z15, K2
 	KORTESTW K2, K2
-	JNZ      bad19
+	JNZ      bad21
 
-keep20:
+keep22:
 	VSHUFI64X2    $0x44, Z20, Z18, Z0
 	VSHUFI64X2    $0xee, Z20, Z18, Z5
 	VPMAXUD       Z5, Z0, Z0
@@ -1403,31 +1421,31 @@ keep20:
 	VPSHUFD       $0xb1, Z0, Z5
 	VPMAXUD       Z5, Z0, Z0
 	VEXTRACTI64X4 $0x01, Z0, Y5
-	MOVQ          mScales_base+96(FP), DX
+	MOVQ          24(SP), DX
 	VMOVD         X0, CX
-	CMPL          mDivisor+160(FP), $0x3f800000
-	JNE           divide22
+	CMPL          mDivisor+40(FP), $0x3f800000
+	JNE           divide24
 	CMPL          CX, $0x7f800000
-	JAE           divide22
-
-scale23:
-	MOVL  CX, (DX)
-	MOVQ  vScales_base+120(FP), DX
-	VMOVD X5, CX
-	CMPL  vDivisor+164(FP), $0x3f800000
-	JNE   divide24
-	CMPL  CX, $0x7f800000
-	JAE   divide24
+	JAE           divide24
 
 scale25:
-	MOVL CX, (DX)
-	MOVQ w_base+0(FP), CX
-	MOVQ 16(SP), DX
-	MOVQ (SP), BX
-	CMPQ BX, $0x40
-	JB   done27
+	MOVL  CX, (DX)
+	MOVQ  40(SP), DX
+	VMOVD X5, CX
+	CMPL  vDivisor+44(FP), $0x3f800000
+	JNE   divide26
+	CMPL  CX, $0x7f800000
+	JAE   divide26
 
-loop26:
+scale27:
+	MOVL CX, (DX)
+	MOVQ (SP), CX
+	MOVQ 64(SP), DX
+	MOVQ 48(SP), BX
+	CMPQ BX, $0x40
+	JB   done29
+
+loop28:
 	VMOVDQU64 (DX), Z0
 	VMOVDQU64 Z0, (CX)
 	VMOVDQU64 64(DX), Z0
@@ -1440,9 +1458,9 @@ loop26:
 	ADDQ      $0x00000100, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop26
+	JAE       loop28
 
-done27:
+done29:
 	MOVQ      $-1, SI
 	BZHIQ     BX, SI, SI
 	VMOVDQU64 (DX), Z0
@@ -1462,56 +1480,59 @@ done27:
 	VMOVDQU32 Z0, K1, 192(CX)
 	SHRQ      $0x10, SI
 
-next21:
-	MOVQ   8(SP), CX
-	MOVQ   CX, 24(SP)
-	MOVQ   mCodes_base+48(FP), CX
-	MOVQ   CX, 32(SP)
-	MOVQ   mScales_base+96(FP), CX
-	MOVQ   CX, 40(SP)
-	MOVQ   vCodes_base+72(FP), CX
-	MOVQ   CX, 48(SP)
-	MOVQ   vScales_base+120(FP), CX
-	MOVQ   CX, 56(SP)
-	MOVQ   scratch+184(FP), CX
+next23:
+	MOVQ   56(SP), CX
+	MOVQ   CX, 72(SP)
+	MOVQ   16(SP), CX
+	MOVQ   CX, 80(SP)
+	MOVQ   24(SP), CX
+	MOVQ   CX, 88(SP)
+	MOVQ   32(SP), CX
+	MOVQ   CX, 96(SP)
+	MOVQ   40(SP), CX
+	MOVQ   CX, 104(SP)
+	MOVQ   scratch+64(FP), CX
 	SHLQ   $0x01, CX
 	ADDQ   $0x00003780, CX
-	SUBQ   16(SP), CX
-	MOVQ   CX, 16(SP)
-	MOVQ   (SP), CX
+	SUBQ   64(SP), CX
+	MOVQ   CX, 64(SP)
+	MOVQ   48(SP), CX
 	IMUL3Q $0x04, CX, DX
-	ADDQ   DX, w_base+0(FP)
+	ADDQ   DX, (SP)
 	IMUL3Q $0x04, CX, DX
-	ADDQ   DX, g_base+24(FP)
+	ADDQ   DX, 8(SP)
 	SHRQ   $0x01, CX
-	ADDQ   CX, mCodes_base+48(FP)
-	ADDQ   $0x04, mScales_base+96(FP)
-	ADDQ   CX, vCodes_base+72(FP)
-	ADDQ   $0x04, vScales_base+120(FP)
+	ADDQ   CX, 16(SP)
+	ADDQ   $0x04, 24(SP)
+	ADDQ   CX, 32(SP)
+	ADDQ   $0x04, 40(SP)
 	TESTQ  AX, AX
-	JNZ    block1
+	JNZ    block3
 
-finished2:
-	CMPQ               24(SP), $0x00
-	JE                 none28
-	MOVBLZX            highFirst+178(FP), AX
+finished4:
+	JMP parameter1
+
+end2:
+	CMPQ               72(SP), $0x00
+	JE                 none30
+	MOVBLZX            highFirst+58(FP), AX
 	SHLQ               $0x05, AX
-	MOVQ               AX, 336(SP)
-	MOVQ               scratch+184(FP), AX
+	MOVQ               AX, 384(SP)
+	MOVQ               scratch+64(FP), AX
 	ADDQ               $0x00006f00, AX
-	MOVQ               40(SP), CX
+	MOVQ               88(SP), CX
 	MOVL               (CX), CX
 	SUBL               $0x21800000, CX
 	CMPL               CX, $0x50000000
-	JAE                unusual29
-	MOVQ               56(SP), CX
+	JAE                unusual31
+	MOVQ               104(SP), CX
 	MOVL               (CX), CX
 	SUBL               $0x21800000, CX
 	CMPL               CX, $0x50000000
-	JAE                unusual29
-	MOVQ               40(SP), CX
+	JAE                unusual31
+	MOVQ               88(SP), CX
 	VBROADCASTSS       (CX), Z0
-	MOVQ               tables+152(FP), CX
+	MOVQ               tables+32(FP), CX
 	VRCP14SS           X0, X0, X1
 	VMULSS             word_3f98fc50<>+0(SB), X1, X1
 	VBROADCASTSS       X1, Z1
@@ -1524,9 +1545,9 @@ finished2:
 	VMOVUPS            192(CX), Z1
 	VFMADD231PS.RD_SAE Z0, Z1, Z2
 	VMOVUPS            Z2, 64(AX)
-	MOVQ               56(SP), CX
+	MOVQ               104(SP), CX
 	VBROADCASTSS       (CX), Z0
-	MOVQ               tables+152(FP), CX
+	MOVQ               tables+32(FP), CX
 	VRCP14SS           X0, X0, X1
 	VMULSS             word_417fd70a<>+0(SB), X1, X1
 	VBROADCASTSS       X1, Z1
@@ -1535,17 +1556,17 @@ finished2:
 	VMOVUPS            512(CX), Z1
 	VFMADD231PS.RD_SAE Z0, Z1, Z2
 	VMOVUPS            Z2, 128(AX)
-	MOVQ               32(SP), CX
-	MOVQ               48(SP), DX
-	MOVQ               scratch+184(FP), BX
+	MOVQ               80(SP), CX
+	MOVQ               96(SP), DX
+	MOVQ               scratch+64(FP), BX
 	SHLQ               $0x01, BX
 	ADDQ               $0x00003780, BX
-	SUBQ               16(SP), BX
-	MOVQ               24(SP), SI
+	SUBQ               64(SP), BX
+	MOVQ               72(SP), SI
 	CMPQ               SI, $0x40
-	JB                 done32
+	JB                 done34
 
-loop31:
+loop33:
 	VMOVUPS            4736(BX), Z0
 	VMULPS             192(AX), Z0, Z1
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z1, Z1
@@ -1603,7 +1624,7 @@ loop31:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       336(SP), Z1, Z1
+	VPRORVQ.BCST       384(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -1644,7 +1665,7 @@ loop31:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       336(SP), Z1, Z1
+	VPRORVQ.BCST       384(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -1657,11 +1678,11 @@ loop31:
 	ADDQ               $0x00000020, DX
 	SUBQ               $0x40, SI
 	CMPQ               SI, $0x40
-	JAE                loop31
+	JAE                loop33
 
-done32:
+done34:
 	TESTQ              SI, SI
-	JZ                 none33
+	JZ                 none35
 	MOVQ               $-1, DI
 	BZHIQ              SI, DI, DI
 	KMOVD              DI, K1
@@ -1735,7 +1756,7 @@ done32:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       336(SP), Z1, Z1
+	VPRORVQ.BCST       384(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -1776,7 +1797,7 @@ done32:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       336(SP), Z1, Z1
+	VPRORVQ.BCST       384(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -1785,35 +1806,35 @@ done32:
 	VPERMD             Z1, Z0, Z1
 	VMOVDQU8           Z1, K5, (DX)
 
-none33:
-coded30:
-	MOVQ $0x00000000, 24(SP)
+none35:
+coded32:
+	MOVQ $0x00000000, 72(SP)
 
-none28:
+none30:
 	VZEROUPPER
 	RET
 
-apart3:
-	CMPQ               24(SP), $0x00
-	JE                 none34
-	MOVBLZX            highFirst+178(FP), CX
+apart5:
+	CMPQ               72(SP), $0x00
+	JE                 none36
+	MOVBLZX            highFirst+58(FP), CX
 	SHLQ               $0x05, CX
-	MOVQ               CX, 344(SP)
-	MOVQ               scratch+184(FP), CX
+	MOVQ               CX, 392(SP)
+	MOVQ               scratch+64(FP), CX
 	ADDQ               $0x00006f00, CX
-	MOVQ               40(SP), DX
+	MOVQ               88(SP), DX
 	MOVL               (DX), DX
 	SUBL               $0x21800000, DX
 	CMPL               DX, $0x50000000
-	JAE                unusual35
-	MOVQ               56(SP), DX
+	JAE                unusual37
+	MOVQ               104(SP), DX
 	MOVL               (DX), DX
 	SUBL               $0x21800000, DX
 	CMPL               DX, $0x50000000
-	JAE                unusual35
-	MOVQ               40(SP), DX
+	JAE                unusual37
+	MOVQ               88(SP), DX
 	VBROADCASTSS       (DX), Z0
-	MOVQ               tables+152(FP), DX
+	MOVQ               tables+32(FP), DX
 	VRCP14SS           X0, X0, X5
 	VMULSS             word_3f98fc50<>+0(SB), X5, X5
 	VBROADCASTSS       X5, Z5
@@ -1826,9 +1847,9 @@ apart3:
 	VMOVUPS            192(DX), Z5
 	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VMOVUPS            Z6, 64(CX)
-	MOVQ               56(SP), DX
+	MOVQ               104(SP), DX
 	VBROADCASTSS       (DX), Z0
-	MOVQ               tables+152(FP), DX
+	MOVQ               tables+32(FP), DX
 	VRCP14SS           X0, X0, X5
 	VMULSS             word_417fd70a<>+0(SB), X5, X5
 	VBROADCASTSS       X5, Z5
@@ -1837,17 +1858,17 @@ apart3:
 	VMOVUPS            512(DX), Z5
 	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VMOVUPS            Z6, 128(CX)
-	MOVQ               32(SP), DX
-	MOVQ               48(SP), BX
-	MOVQ               scratch+184(FP), SI
+	MOVQ               80(SP), DX
+	MOVQ               96(SP), BX
+	MOVQ               scratch+64(FP), SI
 	SHLQ               $0x01, SI
 	ADDQ               $0x00003780, SI
-	SUBQ               16(SP), SI
-	MOVQ               24(SP), DI
+	SUBQ               64(SP), SI
+	MOVQ               72(SP), DI
 	CMPQ               DI, $0x40
-	JB                 done38
+	JB                 done40
 
-loop37:
+loop39:
 	VMOVUPS            4736(SI), Z0
 	VMULPS             192(CX), Z0, Z5
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z5, Z5
@@ -1905,7 +1926,7 @@ loop37:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPRORVQ.BCST       392(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -1946,7 +1967,7 @@ loop37:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPRORVQ.BCST       392(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -1959,11 +1980,11 @@ loop37:
 	ADDQ               $0x00000020, BX
 	SUBQ               $0x40, DI
 	CMPQ               DI, $0x40
-	JAE                loop37
+	JAE                loop39
 
-done38:
+done40:
 	TESTQ              DI, DI
-	JZ                 none39
+	JZ                 none41
 	MOVQ               $-1, R8
 	BZHIQ              DI, R8, R8
 	KMOVD              R8, K1
@@ -2037,7 +2058,7 @@ done38:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPRORVQ.BCST       392(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -2078,7 +2099,7 @@ done38:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPRORVQ.BCST       392(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -2087,48 +2108,48 @@ done38:
 	VPERMD             Z5, Z0, Z5
 	VMOVDQU8           Z5, K5, (BX)
 
-none39:
-coded36:
-	MOVQ $0x00000000, 24(SP)
+none41:
+coded38:
+	MOVQ $0x00000000, 72(SP)
 
-none34:
-	JMP begun4
-
-divide22:
-	VDIVSS mDivisor+160(FP), X0, X6
-	VMOVD  X6, CX
-	CMPL   CX, $0x7f800000
-	JB     scale23
-	VMOVD  X0, CX
-	CMPL   CX, $0x7f800000
-	JB     scale23
-	MOVL   $0x7fc00000, CX
-	JMP    scale23
+none36:
+	JMP begun6
 
 divide24:
-	VDIVSS vDivisor+164(FP), X5, X0
-	VMOVD  X0, CX
+	VDIVSS mDivisor+40(FP), X0, X6
+	VMOVD  X6, CX
 	CMPL   CX, $0x7f800000
 	JB     scale25
-	VMOVD  X5, CX
+	VMOVD  X0, CX
 	CMPL   CX, $0x7f800000
 	JB     scale25
 	MOVL   $0x7fc00000, CX
 	JMP    scale25
 
-bad19:
-	MOVQ   counts+192(FP), DX
+divide26:
+	VDIVSS vDivisor+44(FP), X5, X0
+	VMOVD  X0, CX
+	CMPL   CX, $0x7f800000
+	JB     scale27
+	VMOVD  X5, CX
+	CMPL   CX, $0x7f800000
+	JB     scale27
+	MOVL   $0x7fc00000, CX
+	JMP    scale27
+
+bad21:
+	MOVQ   counts+72(FP), DX
 	XORL   BX, BX
 	VPXORD Z18, Z18, Z18
 	VPXORD Z20, Z20, Z20
-	MOVQ   (SP), SI
-	MOVQ   w_base+0(FP), DI
-	MOVQ   g_base+24(FP), R8
-	MOVQ   mCodes_base+48(FP), R9
-	MOVQ   16(SP), R10
-	MOVQ   vCodes_base+72(FP), R11
+	MOVQ   48(SP), SI
+	MOVQ   (SP), DI
+	MOVQ   8(SP), R8
+	MOVQ   16(SP), R9
+	MOVQ   64(SP), R10
+	MOVQ   32(SP), R11
 
-again40:
+again42:
 	MOVL         $0x00000040, R12
 	CMPQ         SI, R12
 	CMOVQLT      SI, R12
@@ -2141,8 +2162,8 @@ again40:
 	KMOVQ        R15, K2
 	VMOVDQU8.Z   (R9), K2, Z0
 	ADDQ         R14, R9
-	VMOVDQU64    Z0, 352(SP)
-	LEAQ         352(SP), R14
+	VMOVDQU64    Z0, 400(SP)
+	LEAQ         400(SP), R14
 	LEAQ         1(R12), R15
 	SHRQ         $0x01, R15
 	MOVQ         $-1, BP
@@ -2150,8 +2171,8 @@ again40:
 	KMOVQ        BP, K2
 	VMOVDQU8.Z   (R11), K2, Z0
 	ADDQ         R15, R11
-	VMOVDQU64    Z0, 416(SP)
-	LEAQ         416(SP), R15
+	VMOVDQU64    Z0, 464(SP)
+	LEAQ         464(SP), R15
 	KMOVW        R13, K2
 	SHRQ         $0x10, R13
 	KMOVW        R13, K3
@@ -2177,7 +2198,7 @@ again40:
 	VPSRLVD      Z16, Z26, Z26
 	VPERMPS      Z19, Z26, Z26
 	VPBROADCASTD word_7fffffff<>+0(SB), Z27
-	MOVBLZX      nesterov+176(FP), BP
+	MOVBLZX      nesterov+56(FP), BP
 	NEGL         BP
 	KMOVW        BP, K4
 	VMULPS       Z10, Z21, Z21
@@ -2213,7 +2234,7 @@ again40:
 	VPANDD.Z     Z27, Z24, K2, Z24
 	VPMAXUD      Z24, Z20, Z20
 	VMOVUPS      Z0, (R10)
-	MOVBLZX      nesterov+176(FP), BP
+	MOVBLZX      nesterov+56(FP), BP
 	NEGL         BP
 	KMOVW        BP, K2
 	VMULPS       Z10, Z22, Z22
@@ -2278,7 +2299,7 @@ again40:
 	VPSRLVD      Z16, Z26, Z26
 	VPERMPS      Z19, Z26, Z26
 	VPBROADCASTD word_7fffffff<>+0(SB), Z27
-	MOVBLZX      nesterov+176(FP), R13
+	MOVBLZX      nesterov+56(FP), R13
 	NEGL         R13
 	KMOVW        R13, K4
 	VMULPS       Z10, Z21, Z21
@@ -2314,7 +2335,7 @@ again40:
 	VPANDD.Z     Z27, Z24, K2, Z24
 	VPMAXUD      Z24, Z20, Z20
 	VMOVUPS      Z0, 128(R10)
-	MOVBLZX      nesterov+176(FP), R13
+	MOVBLZX      nesterov+56(FP), R13
 	NEGL         R13
 	KMOVW        R13, K2
 	VMULPS       Z10, Z22, Z22
@@ -2358,47 +2379,47 @@ again40:
 	ADDQ         $0x00000100, R8
 	ADDQ         $0x00000100, R10
 	SUBQ         R12, SI
-	JNZ          again40
+	JNZ          again42
 	ADDQ         BX, (DX)
 	TESTQ        BX, BX
-	JZ           keep20
-	CMPB         skip+177(FP), $0x00
-	JE           keep20
-	MOVQ         (SP), CX
+	JZ           keep22
+	CMPB         skip+57(FP), $0x00
+	JE           keep22
+	MOVQ         48(SP), CX
 	ADDQ         CX, 8(DX)
 	INCQ         16(DX)
-	MOVQ         $0x00000000, 8(SP)
-	JMP          next21
+	MOVQ         $0x00000000, 56(SP)
+	JMP          next23
 
-unusual29:
-	MOVQ         40(SP), CX
+unusual31:
+	MOVQ         88(SP), CX
 	MOVL         (CX), DX
 	VBROADCASTSS (CX), Z0
 	VPTERNLOGD   $0xff, Z1, Z1, Z1
 	TESTL        DX, DX
-	JZ           none42
+	JZ           none44
 	CMPL         DX, $0x7f800000
-	JAE          none42
+	JAE          none44
 	VBROADCASTSS word_3f800000<>+0(SB), Z3
 	CMPL         DX, $0x71800000
-	JAE          large41
+	JAE          large43
 	CMPL         DX, $0x21800000
-	JAE          adjusted43
+	JAE          adjusted45
 	VBROADCASTSS word_6c000000<>+0(SB), Z3
-	JMP          adjusted43
+	JMP          adjusted45
 
-large41:
+large43:
 	VBROADCASTSS word_21800000<>+0(SB), Z3
-	JMP          adjusted43
+	JMP          adjusted45
 
-none42:
+none44:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z3
 	VPXORD       Z1, Z1, Z1
 
-adjusted43:
+adjusted45:
 	VMULPS             Z3, Z0, Z0
-	MOVQ               tables+152(FP), CX
+	MOVQ               tables+32(FP), CX
 	VRCP14SS           X0, X0, X4
 	VMULSS             word_3f98fc50<>+0(SB), X4, X4
 	VBROADCASTSS       X4, Z4
@@ -2411,34 +2432,34 @@ adjusted43:
 	VMOVUPS            192(CX), Z4
 	VFMADD231PS.RD_SAE Z0, Z4, Z5
 	VMOVUPS            Z5, 64(AX)
-	MOVQ               56(SP), CX
+	MOVQ               104(SP), CX
 	MOVL               (CX), DX
 	VBROADCASTSS       (CX), Z0
 	VPTERNLOGD         $0xff, Z2, Z2, Z2
 	TESTL              DX, DX
-	JZ                 none45
+	JZ                 none47
 	CMPL               DX, $0x7f800000
-	JAE                none45
+	JAE                none47
 	VBROADCASTSS       word_3f800000<>+0(SB), Z4
 	CMPL               DX, $0x71800000
-	JAE                large44
+	JAE                large46
 	CMPL               DX, $0x21800000
-	JAE                adjusted46
+	JAE                adjusted48
 	VBROADCASTSS       word_6c000000<>+0(SB), Z4
-	JMP                adjusted46
+	JMP                adjusted48
 
-large44:
+large46:
 	VBROADCASTSS word_21800000<>+0(SB), Z4
-	JMP          adjusted46
+	JMP          adjusted48
 
-none45:
+none47:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z4
 	VPXORD       Z2, Z2, Z2
 
-adjusted46:
+adjusted48:
 	VMULPS             Z4, Z0, Z0
-	MOVQ               tables+152(FP), CX
+	MOVQ               tables+32(FP), CX
 	VRCP14SS           X0, X0, X5
 	VMULSS             word_417fd70a<>+0(SB), X5, X5
 	VBROADCASTSS       X5, Z5
@@ -2447,17 +2468,17 @@ adjusted46:
 	VMOVUPS            512(CX), Z5
 	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VMOVUPS            Z6, 128(AX)
-	MOVQ               32(SP), CX
-	MOVQ               48(SP), DX
-	MOVQ               scratch+184(FP), BX
+	MOVQ               80(SP), CX
+	MOVQ               96(SP), DX
+	MOVQ               scratch+64(FP), BX
 	SHLQ               $0x01, BX
 	ADDQ               $0x00003780, BX
-	SUBQ               16(SP), BX
-	MOVQ               24(SP), SI
+	SUBQ               64(SP), BX
+	MOVQ               72(SP), SI
 	CMPQ               SI, $0x40
-	JB                 done48
+	JB                 done50
 
-loop47:
+loop49:
 	VMOVUPS            4736(BX), Z0
 	VMULPS             Z3, Z0, Z0
 	VPANDD             Z1, Z0, Z0
@@ -2523,7 +2544,7 @@ loop47:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       336(SP), Z5, Z5
+	VPRORVQ.BCST       384(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -2572,7 +2593,7 @@ loop47:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       336(SP), Z5, Z5
+	VPRORVQ.BCST       384(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -2585,11 +2606,11 @@ loop47:
 	ADDQ               $0x00000020, DX
 	SUBQ               $0x40, SI
 	CMPQ               SI, $0x40
-	JAE                loop47
+	JAE                loop49
 
-done48:
+done50:
 	TESTQ              SI, SI
-	JZ                 none49
+	JZ                 none51
 	MOVQ               $-1, DI
 	BZHIQ              SI, DI, DI
 	KMOVD              DI, K1
@@ -2671,7 +2692,7 @@ done48:
 	VPSLLD             $0x18, Z1, Z1
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z1, Z5
-	VPRORVQ.BCST       336(SP), Z5, Z5
+	VPRORVQ.BCST       384(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -2720,7 +2741,7 @@ done48:
 	VPSLLD             $0x18, Z2, Z2
 	VPTERNLOGD         $0x96, Z5, Z3, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z2, Z1
-	VPRORVQ.BCST       336(SP), Z1, Z1
+	VPRORVQ.BCST       384(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -2729,38 +2750,38 @@ done48:
 	VPERMD             Z1, Z0, Z1
 	VMOVDQU8           Z1, K5, (DX)
 
-none49:
-	JMP coded30
+none51:
+	JMP coded32
 
-unusual35:
-	MOVQ         40(SP), DX
+unusual37:
+	MOVQ         88(SP), DX
 	MOVL         (DX), BX
 	VBROADCASTSS (DX), Z0
 	VPTERNLOGD   $0xff, Z3, Z3, Z3
 	TESTL        BX, BX
-	JZ           none51
+	JZ           none53
 	CMPL         BX, $0x7f800000
-	JAE          none51
+	JAE          none53
 	VBROADCASTSS word_3f800000<>+0(SB), Z5
 	CMPL         BX, $0x71800000
-	JAE          large50
+	JAE          large52
 	CMPL         BX, $0x21800000
-	JAE          adjusted52
+	JAE          adjusted54
 	VBROADCASTSS word_6c000000<>+0(SB), Z5
-	JMP          adjusted52
+	JMP          adjusted54
 
-large50:
+large52:
 	VBROADCASTSS word_21800000<>+0(SB), Z5
-	JMP          adjusted52
+	JMP          adjusted54
 
-none51:
+none53:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z5
 	VPXORD       Z3, Z3, Z3
 
-adjusted52:
+adjusted54:
 	VMULPS             Z5, Z0, Z0
-	MOVQ               tables+152(FP), DX
+	MOVQ               tables+32(FP), DX
 	VRCP14SS           X0, X0, X6
 	VMULSS             word_3f98fc50<>+0(SB), X6, X6
 	VBROADCASTSS       X6, Z6
@@ -2773,34 +2794,34 @@ adjusted52:
 	VMOVUPS            192(DX), Z6
 	VFMADD231PS.RD_SAE Z0, Z6, Z7
 	VMOVUPS            Z7, 64(CX)
-	MOVQ               56(SP), DX
+	MOVQ               104(SP), DX
 	MOVL               (DX), BX
 	VBROADCASTSS       (DX), Z0
 	VPTERNLOGD         $0xff, Z4, Z4, Z4
 	TESTL              BX, BX
-	JZ                 none54
+	JZ                 none56
 	CMPL               BX, $0x7f800000
-	JAE                none54
+	JAE                none56
 	VBROADCASTSS       word_3f800000<>+0(SB), Z6
 	CMPL               BX, $0x71800000
-	JAE                large53
+	JAE                large55
 	CMPL               BX, $0x21800000
-	JAE                adjusted55
+	JAE                adjusted57
 	VBROADCASTSS       word_6c000000<>+0(SB), Z6
-	JMP                adjusted55
+	JMP                adjusted57
 
-large53:
+large55:
 	VBROADCASTSS word_21800000<>+0(SB), Z6
-	JMP          adjusted55
+	JMP          adjusted57
 
-none54:
+none56:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z6
 	VPXORD       Z4, Z4, Z4
 
-adjusted55:
+adjusted57:
 	VMULPS             Z6, Z0, Z0
-	MOVQ               tables+152(FP), DX
+	MOVQ               tables+32(FP), DX
 	VRCP14SS           X0, X0, X7
 	VMULSS             word_417fd70a<>+0(SB), X7, X7
 	VBROADCASTSS       X7, Z7
@@ -2809,17 +2830,17 @@ adjusted55:
 	VMOVUPS            512(DX), Z7
 	VFMADD231PS.RD_SAE Z0, Z7, Z8
 	VMOVUPS            Z8, 128(CX)
-	MOVQ               32(SP), DX
-	MOVQ               48(SP), BX
-	MOVQ               scratch+184(FP), SI
+	MOVQ               80(SP), DX
+	MOVQ               96(SP), BX
+	MOVQ               scratch+64(FP), SI
 	SHLQ               $0x01, SI
 	ADDQ               $0x00003780, SI
-	SUBQ               16(SP), SI
-	MOVQ               24(SP), DI
+	SUBQ               64(SP), SI
+	MOVQ               72(SP), DI
 	CMPQ               DI, $0x40
-	JB                 done57
+	JB                 done59
 
-loop56:
+loop58:
 	VMOVUPS            4736(SI), Z0
 	VMULPS             Z5, Z0, Z0
 	VPANDD             Z3, Z0, Z0
@@ -2885,7 +2906,7 @@ loop56:
 	VPSLLD             $0x18, Z10, Z10
 	VPTERNLOGD         $0x96, Z9, Z8, Z7
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z10, Z7
-	VPRORVQ.BCST       344(SP), Z7, Z7
+	VPRORVQ.BCST       392(SP), Z7, Z7
 	VPSRLQ             $0x1c, Z7, Z0
 	VPORQ              Z0, Z7, Z7
 	VPMOVQD            Z7, Y7
@@ -2934,7 +2955,7 @@ loop56:
 	VPSLLD             $0x18, Z10, Z10
 	VPTERNLOGD         $0x96, Z9, Z8, Z7
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z10, Z7
-	VPRORVQ.BCST       344(SP), Z7, Z7
+	VPRORVQ.BCST       392(SP), Z7, Z7
 	VPSRLQ             $0x1c, Z7, Z0
 	VPORQ              Z0, Z7, Z7
 	VPMOVQD            Z7, Y7
@@ -2947,11 +2968,11 @@ loop56:
 	ADDQ               $0x00000020, BX
 	SUBQ               $0x40, DI
 	CMPQ               DI, $0x40
-	JAE                loop56
+	JAE                loop58
 
-done57:
+done59:
 	TESTQ              DI, DI
-	JZ                 none58
+	JZ                 none60
 	MOVQ               $-1, R8
 	BZHIQ              DI, R8, R8
 	KMOVD              R8, K1
@@ -3033,7 +3054,7 @@ done57:
 	VPSLLD             $0x18, Z5, Z5
 	VPTERNLOGD         $0x96, Z9, Z8, Z7
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z5, Z7
-	VPRORVQ.BCST       344(SP), Z7, Z7
+	VPRORVQ.BCST       392(SP), Z7, Z7
 	VPSRLQ             $0x1c, Z7, Z0
 	VPORQ              Z0, Z7, Z7
 	VPMOVQD            Z7, Y7
@@ -3082,7 +3103,7 @@ done57:
 	VPSLLD             $0x18, Z6, Z6
 	VPTERNLOGD         $0x96, Z8, Z7, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z6, Z5
-	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPRORVQ.BCST       392(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -3091,8 +3112,8 @@ done57:
 	VPERMD             Z5, Z0, Z5
 	VMOVDQU8           Z5, K5, (BX)
 
-none58:
-	JMP coded36
+none60:
+	JMP coded38
 
 DATA word_3f800000<>+0(SB)/4, $0x3f800000
 GLOBL word_3f800000<>(SB), RODATA|NOPTR, $4
@@ -3181,46 +3202,60 @@ GLOBL word_6c000000<>(SB), RODATA|NOPTR, $4
 DATA word_21800000<>+0(SB)/4, $0x21800000
 GLOBL word_21800000<>(SB), RODATA|NOPTR, $4
 
-// func AdamW4bitFactoredWF32GF32AVX512(w []float32, g []float32, mCodes []uint8, v []float32, mScales []float32, block int, tables *[160]uint32, mDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
+// func AdamW4bitFactoredWF32GF32AVX512(parameters [][11]uintptr, v []float32, block int, tables *[160]uint32, mDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, POPCNT
-TEXT ·AdamW4bitFactoredWF32GF32AVX512(SB), $272-176
-	MOVQ    $0x00000000, 24(SP)
-	MOVQ    scratch+160(FP), AX
-	MOVQ    AX, 16(SP)
+TEXT ·AdamW4bitFactoredWF32GF32AVX512(SB), $304-104
+	MOVQ    $0x00000000, 56(SP)
+	MOVQ    scratch+88(FP), AX
+	MOVQ    AX, 48(SP)
 	VMOVSS  word_3f800000<>+0(SB), X0
-	MOVQ    s+144(FP), AX
+	MOVQ    s+72(FP), AX
 	VDIVSS  24(AX), X0, X0
-	VMOVSS  X0, 48(SP)
-	MOVQ    scratch+160(FP), AX
-	MOVQ    tables+128(FP), CX
+	VMOVSS  X0, 80(SP)
+	MOVQ    scratch+88(FP), AX
+	MOVQ    tables+56(FP), CX
 	VMOVUPS 384(CX), Z0
 	VMOVUPS Z0, 28736(AX)
 	VMOVUPS 448(CX), Z0
 	VMOVUPS Z0, 28800(AX)
-	MOVQ    w_len+8(FP), AX
-	TESTQ   AX, AX
-	JZ      finished60
 
-block59:
-	MOVQ    block+120(FP), CX
+parameter61:
+	SUBQ  $0x01, parameters_len+8(FP)
+	JB    end62
+	MOVQ  parameters_base+0(FP), AX
+	ADDQ  $0x58, parameters_base+0(FP)
+	MOVQ  16(AX), CX
+	MOVQ  CX, 8(SP)
+	MOVQ  24(AX), CX
+	MOVQ  CX, 16(SP)
+	MOVQ  40(AX), CX
+	MOVQ  CX, 24(SP)
+	MOVQ  (AX), CX
+	MOVQ  CX, (SP)
+	MOVQ  56(AX), AX
+	TESTQ AX, AX
+	JZ    finished64
+
+block63:
+	MOVQ    block+48(FP), CX
 	CMPQ    CX, AX
 	CMOVQGT AX, CX
 	SUBQ    CX, AX
-	MOVQ    CX, (SP)
-	MOVQ    CX, 8(SP)
-	CMPQ    24(SP), CX
-	JNE     apart61
+	MOVQ    CX, 32(SP)
+	MOVQ    CX, 40(SP)
+	CMPQ    56(SP), CX
+	JNE     apart65
 	TESTQ   $0x0000003f, CX
-	JNZ     apart61
-	MOVQ    40(SP), CX
+	JNZ     apart65
+	MOVQ    72(SP), CX
 	MOVL    (CX), CX
 	SUBL    $0x21800000, CX
 	CMPL    CX, $0x50000000
-	JAE     apart61
+	JAE     apart65
 
-begun62:
-	MOVQ               s+144(FP), CX
-	VBROADCASTSS       48(SP), Z0
+begun66:
+	MOVQ               s+72(FP), CX
+	VBROADCASTSS       80(SP), Z0
 	VBROADCASTSS       24(CX), Z3
 	VBROADCASTSS       32(CX), Z4
 	VBROADCASTSS       28(CX), Z5
@@ -3234,25 +3269,25 @@ begun62:
 	VPXORD             Z11, Z11, Z11
 	MOVL               $0x0000ff00, DX
 	KMOVW              DX, K1
-	MOVBLZX            highFirst+154(FP), DX
+	MOVBLZX            highFirst+82(FP), DX
 	SHLL               $0x02, DX
 	VPBROADCASTD       DX, Z12
 	VPXORD             nibbles_0_4_8_c_10_14_18_1c_0_4_8_c_10_14_18_1c<>+0(SB), Z12, Z12
-	MOVQ               tables+128(FP), DX
-	MOVQ               mScales_base+96(FP), BX
+	MOVQ               tables+56(FP), DX
+	MOVQ               24(SP), BX
 	VBROADCASTSS       (BX), Z13
 	VMULPS             (DX), Z13, Z13
 	VPXORD             Z14, Z14, Z14
-	CMPQ               24(SP), $0x00
-	JE                 alone64
-	MOVBLZX            highFirst+154(FP), DX
+	CMPQ               56(SP), $0x00
+	JE                 alone68
+	MOVBLZX            highFirst+82(FP), DX
 	SHLQ               $0x05, DX
-	MOVQ               DX, 56(SP)
-	MOVQ               scratch+160(FP), DX
+	MOVQ               DX, 88(SP)
+	MOVQ               scratch+88(FP), DX
 	ADDQ               $0x00006f00, DX
-	MOVQ               40(SP), BX
+	MOVQ               72(SP), BX
 	VBROADCASTSS       (BX), Z15
-	MOVQ               tables+128(FP), BX
+	MOVQ               tables+56(FP), BX
 	VRCP14SS           X15, X15, X16
 	VMULSS             word_3f98fc50<>+0(SB), X16, X16
 	VBROADCASTSS       X16, Z16
@@ -3265,23 +3300,23 @@ begun62:
 	VMOVUPS            192(BX), Z16
 	VFMADD231PS.RD_SAE Z15, Z16, Z17
 	VMOVUPS            Z17, 64(DX)
-	CMPB               nesterov+152(FP), $0x00
-	JE                 plain65
-	MOVQ               32(SP), BX
-	MOVQ               scratch+160(FP), SI
+	CMPB               nesterov+80(FP), $0x00
+	JE                 plain69
+	MOVQ               64(SP), BX
+	MOVQ               scratch+88(FP), SI
 	SHLQ               $0x01, SI
 	ADDQ               $0x00003780, SI
-	SUBQ               16(SP), SI
-	MOVQ               w_base+0(FP), DI
-	MOVQ               g_base+24(FP), R8
-	MOVQ               mCodes_base+48(FP), R9
-	MOVQ               16(SP), R10
-	MOVQ               v_base+72(FP), R11
-	MOVQ               (SP), R12
+	SUBQ               48(SP), SI
+	MOVQ               (SP), DI
+	MOVQ               8(SP), R8
+	MOVQ               16(SP), R9
+	MOVQ               48(SP), R10
+	MOVQ               v_base+24(FP), R11
+	MOVQ               32(SP), R12
 	CMPQ               R12, $0x40
-	JB                 done67
+	JB                 done71
 
-loop66:
+loop70:
 	PREFETCHT0       4096(DI)
 	PREFETCHT0       4160(DI)
 	PREFETCHT0       4224(DI)
@@ -3402,7 +3437,7 @@ loop66:
 	VPSLLD           $0x18, Z19, Z19
 	VPTERNLOGD       $0x96, Z18, Z17, Z16
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z19, Z16
-	VPRORVQ.BCST     56(SP), Z16, Z16
+	VPRORVQ.BCST     88(SP), Z16, Z16
 	VPSRLQ           $0x1c, Z16, Z15
 	VPORQ            Z15, Z16, Z16
 	VPMOVQD          Z16, Y16
@@ -3473,27 +3508,27 @@ loop66:
 	ADDQ             $0x00000020, BX
 	SUBQ             $0x40, R12
 	CMPQ             R12, $0x40
-	JAE              loop66
+	JAE              loop70
 
-done67:
-	JMP updated63
+done71:
+	JMP updated67
 
-plain65:
-	MOVQ 32(SP), BX
-	MOVQ scratch+160(FP), SI
+plain69:
+	MOVQ 64(SP), BX
+	MOVQ scratch+88(FP), SI
 	SHLQ $0x01, SI
 	ADDQ $0x00003780, SI
-	SUBQ 16(SP), SI
-	MOVQ w_base+0(FP), DI
-	MOVQ g_base+24(FP), R8
-	MOVQ mCodes_base+48(FP), R9
-	MOVQ 16(SP), R10
-	MOVQ v_base+72(FP), R11
-	MOVQ (SP), R12
+	SUBQ 48(SP), SI
+	MOVQ (SP), DI
+	MOVQ 8(SP), R8
+	MOVQ 16(SP), R9
+	MOVQ 48(SP), R10
+	MOVQ v_base+24(FP), R11
+	MOVQ 32(SP), R12
 	CMPQ R12, $0x40
-	JB   done69
+	JB   done73
 
-loop68:
+loop72:
 	PREFETCHT0       4096(DI)
 	PREFETCHT0       4160(DI)
 	PREFETCHT0       4224(DI)
@@ -3608,7 +3643,7 @@ loop68:
 	VPSLLD           $0x18, Z19, Z19
 	VPTERNLOGD       $0x96, Z18, Z17, Z16
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z19, Z16
-	VPRORVQ.BCST     56(SP), Z16, Z16
+	VPRORVQ.BCST     88(SP), Z16, Z16
 	VPSRLQ           $0x1c, Z16, Z15
 	VPORQ            Z15, Z16, Z16
 	VPMOVQD          Z16, Y16
@@ -3673,24 +3708,24 @@ loop68:
 	ADDQ             $0x00000020, BX
 	SUBQ             $0x40, R12
 	CMPQ             R12, $0x40
-	JAE              loop68
+	JAE              loop72
 
-done69:
-	JMP updated63
+done73:
+	JMP updated67
 
-alone64:
-	CMPB nesterov+152(FP), $0x00
-	JE   plain70
-	MOVQ w_base+0(FP), DX
-	MOVQ g_base+24(FP), BX
-	MOVQ mCodes_base+48(FP), SI
-	MOVQ 16(SP), DI
-	MOVQ v_base+72(FP), R8
-	MOVQ (SP), R9
+alone68:
+	CMPB nesterov+80(FP), $0x00
+	JE   plain74
+	MOVQ (SP), DX
+	MOVQ 8(SP), BX
+	MOVQ 16(SP), SI
+	MOVQ 48(SP), DI
+	MOVQ v_base+24(FP), R8
+	MOVQ 32(SP), R9
 	CMPQ R9, $0x40
-	JB   done72
+	JB   done76
 
-loop71:
+loop75:
 	PREFETCHT0   4096(DX)
 	PREFETCHT0   4160(DX)
 	PREFETCHT0   4224(DX)
@@ -3815,11 +3850,11 @@ loop71:
 	ADDQ         $0x00000020, SI
 	SUBQ         $0x40, R9
 	CMPQ         R9, $0x40
-	JAE          loop71
+	JAE          loop75
 
-done72:
+done76:
 	TESTQ        R9, R9
-	JZ           done73
+	JZ           done77
 	MOVQ         $-1, R10
 	BZHIQ        R9, R10, R10
 	LEAQ         1(R9), R9
@@ -3829,8 +3864,8 @@ done72:
 	KMOVQ        R11, K2
 	VMOVDQU8.Z   (SI), K2, Z15
 	ADDQ         R9, SI
-	VMOVDQU64    Z15, 64(SP)
-	LEAQ         64(SP), SI
+	VMOVDQU64    Z15, 96(SP)
+	LEAQ         96(SP), SI
 	KMOVW        R10, K2
 	SHRQ         $0x10, R10
 	KMOVW        R10, K3
@@ -3960,20 +3995,20 @@ done72:
 	VMOVUPS      Z15, 128(DI)
 	VMOVUPS      Z16, 192(DI)
 
-done73:
-	JMP updated63
+done77:
+	JMP updated67
 
-plain70:
-	MOVQ w_base+0(FP), DX
-	MOVQ g_base+24(FP), BX
-	MOVQ mCodes_base+48(FP), SI
-	MOVQ 16(SP), DI
-	MOVQ v_base+72(FP), R8
-	MOVQ (SP), R9
+plain74:
+	MOVQ (SP), DX
+	MOVQ 8(SP), BX
+	MOVQ 16(SP), SI
+	MOVQ 48(SP), DI
+	MOVQ v_base+24(FP), R8
+	MOVQ 32(SP), R9
 	CMPQ R9, $0x40
-	JB   done75
+	JB   done79
 
-loop74:
+loop78:
 	PREFETCHT0   4096(DX)
 	PREFETCHT0   4160(DX)
 	PREFETCHT0   4224(DX)
@@ -4086,11 +4121,11 @@ loop74:
 	ADDQ         $0x00000020, SI
 	SUBQ         $0x40, R9
 	CMPQ         R9, $0x40
-	JAE          loop74
+	JAE          loop78
 
-done75:
+done79:
 	TESTQ        R9, R9
-	JZ           done76
+	JZ           done80
 	MOVQ         $-1, R10
 	BZHIQ        R9, R10, R10
 	LEAQ         1(R9), R9
@@ -4100,8 +4135,8 @@ done75:
 	KMOVQ        R11, K2
 	VMOVDQU8.Z   (SI), K2, Z15
 	ADDQ         R9, SI
-	VMOVDQU64    Z15, 128(SP)
-	LEAQ         128(SP), SI
+	VMOVDQU64    Z15, 160(SP)
+	LEAQ         160(SP), SI
 	KMOVW        R10, K2
 	SHRQ         $0x10, R10
 	KMOVW        R10, K3
@@ -4219,13 +4254,13 @@ done75:
 	VMOVUPS      Z15, 128(DI)
 	VMOVUPS      Z16, 192(DI)
 
-done76:
-updated63:
+done80:
+updated67:
 	VCMPPS   $0x03, Z11, Z11, K2
 	KORTESTW K2, K2
-	JNZ      bad77
+	JNZ      bad81
 
-keep78:
+keep82:
 	VEXTRACTI64X4 $0x01, Z14, Y0
 	VPMAXUD       Z0, Z14, Z14
 	VSHUFI64X2    $0x02, Z14, Z14, Z0
@@ -4236,22 +4271,22 @@ keep78:
 	VPMAXUD       Z0, Z14, Z14
 	VPSHUFD       $0xb1, Z14, Z0
 	VPMAXUD       Z0, Z14, Z14
-	MOVQ          mScales_base+96(FP), DX
+	MOVQ          24(SP), DX
 	VMOVD         X14, CX
-	CMPL          mDivisor+136(FP), $0x3f800000
-	JNE           divide80
+	CMPL          mDivisor+64(FP), $0x3f800000
+	JNE           divide84
 	CMPL          CX, $0x7f800000
-	JAE           divide80
+	JAE           divide84
 
-scale81:
+scale85:
 	MOVL CX, (DX)
-	MOVQ w_base+0(FP), CX
-	MOVQ 16(SP), DX
-	MOVQ (SP), BX
+	MOVQ (SP), CX
+	MOVQ 48(SP), DX
+	MOVQ 32(SP), BX
 	CMPQ BX, $0x40
-	JB   done83
+	JB   done87
 
-loop82:
+loop86:
 	VMOVDQU64 (DX), Z0
 	VMOVDQU64 Z0, (CX)
 	VMOVDQU64 64(DX), Z0
@@ -4264,9 +4299,9 @@ loop82:
 	ADDQ      $0x00000100, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop82
+	JAE       loop86
 
-done83:
+done87:
 	MOVQ      $-1, SI
 	BZHIQ     BX, SI, SI
 	VMOVDQU64 (DX), Z0
@@ -4286,47 +4321,50 @@ done83:
 	VMOVDQU32 Z0, K1, 192(CX)
 	SHRQ      $0x10, SI
 
-next79:
-	MOVQ   8(SP), CX
-	MOVQ   CX, 24(SP)
-	MOVQ   mCodes_base+48(FP), CX
-	MOVQ   CX, 32(SP)
-	MOVQ   mScales_base+96(FP), CX
-	MOVQ   CX, 40(SP)
-	MOVQ   scratch+160(FP), CX
+next83:
+	MOVQ   40(SP), CX
+	MOVQ   CX, 56(SP)
+	MOVQ   16(SP), CX
+	MOVQ   CX, 64(SP)
+	MOVQ   24(SP), CX
+	MOVQ   CX, 72(SP)
+	MOVQ   scratch+88(FP), CX
 	SHLQ   $0x01, CX
 	ADDQ   $0x00003780, CX
-	SUBQ   16(SP), CX
-	MOVQ   CX, 16(SP)
-	MOVQ   (SP), CX
+	SUBQ   48(SP), CX
+	MOVQ   CX, 48(SP)
+	MOVQ   32(SP), CX
 	IMUL3Q $0x04, CX, DX
-	ADDQ   DX, w_base+0(FP)
+	ADDQ   DX, (SP)
 	IMUL3Q $0x04, CX, DX
-	ADDQ   DX, g_base+24(FP)
+	ADDQ   DX, 8(SP)
 	IMUL3Q $0x04, CX, DX
-	ADDQ   DX, v_base+72(FP)
+	ADDQ   DX, v_base+24(FP)
 	SHRQ   $0x01, CX
-	ADDQ   CX, mCodes_base+48(FP)
-	ADDQ   $0x04, mScales_base+96(FP)
+	ADDQ   CX, 16(SP)
+	ADDQ   $0x04, 24(SP)
 	TESTQ  AX, AX
-	JNZ    block59
+	JNZ    block63
 
-finished60:
-	CMPQ               24(SP), $0x00
-	JE                 none84
-	MOVBLZX            highFirst+154(FP), AX
+finished64:
+	JMP parameter61
+
+end62:
+	CMPQ               56(SP), $0x00
+	JE                 none88
+	MOVBLZX            highFirst+82(FP), AX
 	SHLQ               $0x05, AX
-	MOVQ               AX, 192(SP)
-	MOVQ               scratch+160(FP), AX
+	MOVQ               AX, 224(SP)
+	MOVQ               scratch+88(FP), AX
 	ADDQ               $0x00006f00, AX
-	MOVQ               40(SP), CX
+	MOVQ               72(SP), CX
 	MOVL               (CX), CX
 	SUBL               $0x21800000, CX
 	CMPL               CX, $0x50000000
-	JAE                unusual85
-	MOVQ               40(SP), CX
+	JAE                unusual89
+	MOVQ               72(SP), CX
 	VBROADCASTSS       (CX), Z0
-	MOVQ               tables+128(FP), CX
+	MOVQ               tables+56(FP), CX
 	VRCP14SS           X0, X0, X1
 	VMULSS             word_3f98fc50<>+0(SB), X1, X1
 	VBROADCASTSS       X1, Z1
@@ -4339,16 +4377,16 @@ finished60:
 	VMOVUPS            192(CX), Z1
 	VFMADD231PS.RD_SAE Z0, Z1, Z2
 	VMOVUPS            Z2, 64(AX)
-	MOVQ               32(SP), CX
-	MOVQ               scratch+160(FP), DX
+	MOVQ               64(SP), CX
+	MOVQ               scratch+88(FP), DX
 	SHLQ               $0x01, DX
 	ADDQ               $0x00003780, DX
-	SUBQ               16(SP), DX
-	MOVQ               24(SP), BX
+	SUBQ               48(SP), DX
+	MOVQ               56(SP), BX
 	CMPQ               BX, $0x40
-	JB                 done88
+	JB                 done92
 
-loop87:
+loop91:
 	VMOVUPS          4736(DX), Z0
 	VMULPS           192(AX), Z0, Z1
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z1, Z1
@@ -4406,7 +4444,7 @@ loop87:
 	VPSLLD           $0x18, Z4, Z4
 	VPTERNLOGD       $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST     192(SP), Z1, Z1
+	VPRORVQ.BCST     224(SP), Z1, Z1
 	VPSRLQ           $0x1c, Z1, Z0
 	VPORQ            Z0, Z1, Z1
 	VPMOVQD          Z1, Y1
@@ -4418,11 +4456,11 @@ loop87:
 	ADDQ             $0x00000020, CX
 	SUBQ             $0x40, BX
 	CMPQ             BX, $0x40
-	JAE              loop87
+	JAE              loop91
 
-done88:
+done92:
 	TESTQ            BX, BX
-	JZ               none89
+	JZ               none93
 	MOVQ             $-1, SI
 	BZHIQ            BX, SI, SI
 	KMOVD            SI, K1
@@ -4496,7 +4534,7 @@ done88:
 	VPSLLD           $0x18, Z4, Z4
 	VPTERNLOGD       $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST     192(SP), Z1, Z1
+	VPRORVQ.BCST     224(SP), Z1, Z1
 	VPSRLQ           $0x1c, Z1, Z0
 	VPORQ            Z0, Z1, Z1
 	VPMOVQD          Z1, Y1
@@ -4505,30 +4543,30 @@ done88:
 	VPERMD           Z1, Z0, Z1
 	VMOVDQU8         Z1, K5, (CX)
 
-none89:
-coded86:
-	MOVQ $0x00000000, 24(SP)
+none93:
+coded90:
+	MOVQ $0x00000000, 56(SP)
 
-none84:
+none88:
 	VZEROUPPER
 	RET
 
-apart61:
-	CMPQ               24(SP), $0x00
-	JE                 none90
-	MOVBLZX            highFirst+154(FP), CX
+apart65:
+	CMPQ               56(SP), $0x00
+	JE                 none94
+	MOVBLZX            highFirst+82(FP), CX
 	SHLQ               $0x05, CX
-	MOVQ               CX, 200(SP)
-	MOVQ               scratch+160(FP), CX
+	MOVQ               CX, 232(SP)
+	MOVQ               scratch+88(FP), CX
 	ADDQ               $0x00006f00, CX
-	MOVQ               40(SP), DX
+	MOVQ               72(SP), DX
 	MOVL               (DX), DX
 	SUBL               $0x21800000, DX
 	CMPL               DX, $0x50000000
-	JAE                unusual91
-	MOVQ               40(SP), DX
+	JAE                unusual95
+	MOVQ               72(SP), DX
 	VBROADCASTSS       (DX), Z0
-	MOVQ               tables+128(FP), DX
+	MOVQ               tables+56(FP), DX
 	VRCP14SS           X0, X0, X3
 	VMULSS             word_3f98fc50<>+0(SB), X3, X3
 	VBROADCASTSS       X3, Z3
@@ -4541,16 +4579,16 @@ apart61:
 	VMOVUPS            192(DX), Z3
 	VFMADD231PS.RD_SAE Z0, Z3, Z4
 	VMOVUPS            Z4, 64(CX)
-	MOVQ               32(SP), DX
-	MOVQ               scratch+160(FP), BX
+	MOVQ               64(SP), DX
+	MOVQ               scratch+88(FP), BX
 	SHLQ               $0x01, BX
 	ADDQ               $0x00003780, BX
-	SUBQ               16(SP), BX
-	MOVQ               24(SP), SI
+	SUBQ               48(SP), BX
+	MOVQ               56(SP), SI
 	CMPQ               SI, $0x40
-	JB                 done94
+	JB                 done98
 
-loop93:
+loop97:
 	VMOVUPS          4736(BX), Z0
 	VMULPS           192(CX), Z0, Z3
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z3, Z3
@@ -4608,7 +4646,7 @@ loop93:
 	VPSLLD           $0x18, Z6, Z6
 	VPTERNLOGD       $0x96, Z5, Z4, Z3
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z3
-	VPRORVQ.BCST     200(SP), Z3, Z3
+	VPRORVQ.BCST     232(SP), Z3, Z3
 	VPSRLQ           $0x1c, Z3, Z0
 	VPORQ            Z0, Z3, Z3
 	VPMOVQD          Z3, Y3
@@ -4620,11 +4658,11 @@ loop93:
 	ADDQ             $0x00000020, DX
 	SUBQ             $0x40, SI
 	CMPQ             SI, $0x40
-	JAE              loop93
+	JAE              loop97
 
-done94:
+done98:
 	TESTQ            SI, SI
-	JZ               none95
+	JZ               none99
 	MOVQ             $-1, DI
 	BZHIQ            SI, DI, DI
 	KMOVD            DI, K1
@@ -4698,7 +4736,7 @@ done94:
 	VPSLLD           $0x18, Z6, Z6
 	VPTERNLOGD       $0x96, Z5, Z4, Z3
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z3
-	VPRORVQ.BCST     200(SP), Z3, Z3
+	VPRORVQ.BCST     232(SP), Z3, Z3
 	VPSRLQ           $0x1c, Z3, Z0
 	VPORQ            Z0, Z3, Z3
 	VPMOVQD          Z3, Y3
@@ -4707,36 +4745,36 @@ done94:
 	VPERMD           Z3, Z0, Z3
 	VMOVDQU8         Z3, K5, (DX)
 
-none95:
-coded92:
-	MOVQ $0x00000000, 24(SP)
+none99:
+coded96:
+	MOVQ $0x00000000, 56(SP)
 
-none90:
-	JMP begun62
+none94:
+	JMP begun66
 
-divide80:
-	VDIVSS mDivisor+136(FP), X14, X0
+divide84:
+	VDIVSS mDivisor+64(FP), X14, X0
 	VMOVD  X0, CX
 	CMPL   CX, $0x7f800000
-	JB     scale81
+	JB     scale85
 	VMOVD  X14, CX
 	CMPL   CX, $0x7f800000
-	JB     scale81
+	JB     scale85
 	MOVL   $0x7fc00000, CX
-	JMP    scale81
+	JMP    scale85
 
-bad77:
-	MOVQ   counts+168(FP), DX
+bad81:
+	MOVQ   counts+96(FP), DX
 	XORL   BX, BX
 	VPXORD Z14, Z14, Z14
-	MOVQ   (SP), SI
-	MOVQ   w_base+0(FP), DI
-	MOVQ   g_base+24(FP), R8
-	MOVQ   mCodes_base+48(FP), R9
-	MOVQ   16(SP), R10
-	MOVQ   v_base+72(FP), R11
+	MOVQ   32(SP), SI
+	MOVQ   (SP), DI
+	MOVQ   8(SP), R8
+	MOVQ   16(SP), R9
+	MOVQ   48(SP), R10
+	MOVQ   v_base+24(FP), R11
 
-again96:
+again100:
 	MOVL         $0x00000040, R12
 	CMPQ         SI, R12
 	CMOVQLT      SI, R12
@@ -4749,8 +4787,8 @@ again96:
 	KMOVQ        R15, K2
 	VMOVDQU8.Z   (R9), K2, Z0
 	ADDQ         R14, R9
-	VMOVDQU64    Z0, 208(SP)
-	LEAQ         208(SP), R14
+	VMOVDQU64    Z0, 240(SP)
+	LEAQ         240(SP), R14
 	KMOVW        R13, K2
 	SHRQ         $0x10, R13
 	KMOVW        R13, K3
@@ -4770,7 +4808,7 @@ again96:
 	VPERMPS      Z13, Z18, Z18
 	VMOVUPS.Z    64(R11), K3, Z19
 	VPBROADCASTD word_7fffffff<>+0(SB), Z20
-	MOVBLZX      nesterov+152(FP), R15
+	MOVBLZX      nesterov+80(FP), R15
 	NEGL         R15
 	KMOVW        R15, K4
 	VMULPS       Z8, Z11, Z11
@@ -4799,7 +4837,7 @@ again96:
 	VPANDD.Z     Z20, Z16, K2, Z16
 	VPMAXUD      Z16, Z14, Z14
 	VMOVUPS      Z0, (R10)
-	MOVBLZX      nesterov+152(FP), R15
+	MOVBLZX      nesterov+80(FP), R15
 	NEGL         R15
 	KMOVW        R15, K2
 	VMULPS       Z8, Z15, Z15
@@ -4847,7 +4885,7 @@ again96:
 	VPERMPS      Z13, Z18, Z18
 	VMOVUPS.Z    192(R11), K3, Z19
 	VPBROADCASTD word_7fffffff<>+0(SB), Z20
-	MOVBLZX      nesterov+152(FP), R13
+	MOVBLZX      nesterov+80(FP), R13
 	NEGL         R13
 	KMOVW        R13, K4
 	VMULPS       Z8, Z11, Z11
@@ -4876,7 +4914,7 @@ again96:
 	VPANDD.Z     Z20, Z16, K2, Z16
 	VPMAXUD      Z16, Z14, Z14
 	VMOVUPS      Z0, 128(R10)
-	MOVBLZX      nesterov+152(FP), R13
+	MOVBLZX      nesterov+80(FP), R13
 	NEGL         R13
 	KMOVW        R13, K2
 	VMULPS       Z8, Z15, Z15
@@ -4910,47 +4948,47 @@ again96:
 	ADDQ         $0x00000100, R10
 	ADDQ         $0x00000100, R11
 	SUBQ         R12, SI
-	JNZ          again96
+	JNZ          again100
 	ADDQ         BX, (DX)
 	TESTQ        BX, BX
-	JZ           keep78
-	CMPB         skip+153(FP), $0x00
-	JE           keep78
-	MOVQ         (SP), CX
+	JZ           keep82
+	CMPB         skip+81(FP), $0x00
+	JE           keep82
+	MOVQ         32(SP), CX
 	ADDQ         CX, 8(DX)
 	INCQ         16(DX)
-	MOVQ         $0x00000000, 8(SP)
-	JMP          next79
+	MOVQ         $0x00000000, 40(SP)
+	JMP          next83
 
-unusual85:
-	MOVQ         40(SP), CX
+unusual89:
+	MOVQ         72(SP), CX
 	MOVL         (CX), DX
 	VBROADCASTSS (CX), Z0
 	VPTERNLOGD   $0xff, Z1, Z1, Z1
 	TESTL        DX, DX
-	JZ           none98
+	JZ           none102
 	CMPL         DX, $0x7f800000
-	JAE          none98
+	JAE          none102
 	VBROADCASTSS word_3f800000<>+0(SB), Z2
 	CMPL         DX, $0x71800000
-	JAE          large97
+	JAE          large101
 	CMPL         DX, $0x21800000
-	JAE          adjusted99
+	JAE          adjusted103
 	VBROADCASTSS word_6c000000<>+0(SB), Z2
-	JMP          adjusted99
+	JMP          adjusted103
 
-large97:
+large101:
 	VBROADCASTSS word_21800000<>+0(SB), Z2
-	JMP          adjusted99
+	JMP          adjusted103
 
-none98:
+none102:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z2
 	VPXORD       Z1, Z1, Z1
 
-adjusted99:
+adjusted103:
 	VMULPS             Z2, Z0, Z0
-	MOVQ               tables+128(FP), CX
+	MOVQ               tables+56(FP), CX
 	VRCP14SS           X0, X0, X3
 	VMULSS             word_3f98fc50<>+0(SB), X3, X3
 	VBROADCASTSS       X3, Z3
@@ -4963,16 +5001,16 @@ adjusted99:
 	VMOVUPS            192(CX), Z3
 	VFMADD231PS.RD_SAE Z0, Z3, Z4
 	VMOVUPS            Z4, 64(AX)
-	MOVQ               32(SP), CX
-	MOVQ               scratch+160(FP), DX
+	MOVQ               64(SP), CX
+	MOVQ               scratch+88(FP), DX
 	SHLQ               $0x01, DX
 	ADDQ               $0x00003780, DX
-	SUBQ               16(SP), DX
-	MOVQ               24(SP), BX
+	SUBQ               48(SP), DX
+	MOVQ               56(SP), BX
 	CMPQ               BX, $0x40
-	JB                 done101
+	JB                 done105
 
-loop100:
+loop104:
 	VMOVUPS          4736(DX), Z0
 	VMULPS           Z2, Z0, Z0
 	VPANDD           Z1, Z0, Z0
@@ -5038,7 +5076,7 @@ loop100:
 	VPSLLD           $0x18, Z6, Z6
 	VPTERNLOGD       $0x96, Z5, Z4, Z3
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z3
-	VPRORVQ.BCST     192(SP), Z3, Z3
+	VPRORVQ.BCST     224(SP), Z3, Z3
 	VPSRLQ           $0x1c, Z3, Z0
 	VPORQ            Z0, Z3, Z3
 	VPMOVQD          Z3, Y3
@@ -5050,11 +5088,11 @@ loop100:
 	ADDQ             $0x00000020, CX
 	SUBQ             $0x40, BX
 	CMPQ             BX, $0x40
-	JAE              loop100
+	JAE              loop104
 
-done101:
+done105:
 	TESTQ            BX, BX
-	JZ               none102
+	JZ               none106
 	MOVQ             $-1, SI
 	BZHIQ            BX, SI, SI
 	KMOVD            SI, K1
@@ -5136,7 +5174,7 @@ done101:
 	VPSLLD           $0x18, Z1, Z1
 	VPTERNLOGD       $0x96, Z5, Z4, Z3
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z1, Z3
-	VPRORVQ.BCST     192(SP), Z3, Z3
+	VPRORVQ.BCST     224(SP), Z3, Z3
 	VPSRLQ           $0x1c, Z3, Z0
 	VPORQ            Z0, Z3, Z3
 	VPMOVQD          Z3, Y3
@@ -5145,38 +5183,38 @@ done101:
 	VPERMD           Z3, Z0, Z3
 	VMOVDQU8         Z3, K5, (CX)
 
-none102:
-	JMP coded86
+none106:
+	JMP coded90
 
-unusual91:
-	MOVQ         40(SP), DX
+unusual95:
+	MOVQ         72(SP), DX
 	MOVL         (DX), BX
 	VBROADCASTSS (DX), Z0
 	VPTERNLOGD   $0xff, Z2, Z2, Z2
 	TESTL        BX, BX
-	JZ           none104
+	JZ           none108
 	CMPL         BX, $0x7f800000
-	JAE          none104
+	JAE          none108
 	VBROADCASTSS word_3f800000<>+0(SB), Z3
 	CMPL         BX, $0x71800000
-	JAE          large103
+	JAE          large107
 	CMPL         BX, $0x21800000
-	JAE          adjusted105
+	JAE          adjusted109
 	VBROADCASTSS word_6c000000<>+0(SB), Z3
-	JMP          adjusted105
+	JMP          adjusted109
 
-large103:
+large107:
 	VBROADCASTSS word_21800000<>+0(SB), Z3
-	JMP          adjusted105
+	JMP          adjusted109
 
-none104:
+none108:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z3
 	VPXORD       Z2, Z2, Z2
 
-adjusted105:
+adjusted109:
 	VMULPS             Z3, Z0, Z0
-	MOVQ               tables+128(FP), DX
+	MOVQ               tables+56(FP), DX
 	VRCP14SS           X0, X0, X4
 	VMULSS             word_3f98fc50<>+0(SB), X4, X4
 	VBROADCASTSS       X4, Z4
@@ -5189,16 +5227,16 @@ adjusted105:
 	VMOVUPS            192(DX), Z4
 	VFMADD231PS.RD_SAE Z0, Z4, Z5
 	VMOVUPS            Z5, 64(CX)
-	MOVQ               32(SP), DX
-	MOVQ               scratch+160(FP), BX
+	MOVQ               64(SP), DX
+	MOVQ               scratch+88(FP), BX
 	SHLQ               $0x01, BX
 	ADDQ               $0x00003780, BX
-	SUBQ               16(SP), BX
-	MOVQ               24(SP), SI
+	SUBQ               48(SP), BX
+	MOVQ               56(SP), SI
 	CMPQ               SI, $0x40
-	JB                 done107
+	JB                 done111
 
-loop106:
+loop110:
 	VMOVUPS          4736(BX), Z0
 	VMULPS           Z3, Z0, Z0
 	VPANDD           Z2, Z0, Z0
@@ -5264,7 +5302,7 @@ loop106:
 	VPSLLD           $0x18, Z7, Z7
 	VPTERNLOGD       $0x96, Z6, Z5, Z4
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z7, Z4
-	VPRORVQ.BCST     200(SP), Z4, Z4
+	VPRORVQ.BCST     232(SP), Z4, Z4
 	VPSRLQ           $0x1c, Z4, Z0
 	VPORQ            Z0, Z4, Z4
 	VPMOVQD          Z4, Y4
@@ -5276,11 +5314,11 @@ loop106:
 	ADDQ             $0x00000020, DX
 	SUBQ             $0x40, SI
 	CMPQ             SI, $0x40
-	JAE              loop106
+	JAE              loop110
 
-done107:
+done111:
 	TESTQ            SI, SI
-	JZ               none108
+	JZ               none112
 	MOVQ             $-1, DI
 	BZHIQ            SI, DI, DI
 	KMOVD            DI, K1
@@ -5362,7 +5400,7 @@ done107:
 	VPSLLD           $0x18, Z3, Z3
 	VPTERNLOGD       $0x96, Z6, Z5, Z4
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z3, Z4
-	VPRORVQ.BCST     200(SP), Z4, Z4
+	VPRORVQ.BCST     232(SP), Z4, Z4
 	VPSRLQ           $0x1c, Z4, Z0
 	VPORQ            Z0, Z4, Z4
 	VPMOVQD          Z4, Y4
@@ -5371,54 +5409,72 @@ done107:
 	VPERMD           Z4, Z0, Z4
 	VMOVDQU8         Z4, K5, (DX)
 
-none108:
-	JMP coded92
+none112:
+	JMP coded96
 
-// func AdamW4bitWBF16GBF16AVX512(w []uint16, g []uint16, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, tables *[160]uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
+// func AdamW4bitWBF16GBF16AVX512(parameters [][11]uintptr, block int, tables *[160]uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, POPCNT
-TEXT ·AdamW4bitWBF16GBF16AVX512(SB), $480-200
-	MOVQ    $0x00000000, 24(SP)
-	MOVQ    scratch+184(FP), AX
-	MOVQ    AX, 16(SP)
+TEXT ·AdamW4bitWBF16GBF16AVX512(SB), $528-80
+	MOVQ    $0x00000000, 72(SP)
+	MOVQ    scratch+64(FP), AX
+	MOVQ    AX, 64(SP)
 	VMOVSS  word_3f800000<>+0(SB), X0
-	MOVQ    s+168(FP), AX
+	MOVQ    s+48(FP), AX
 	VDIVSS  24(AX), X0, X0
-	VMOVSS  X0, 64(SP)
-	MOVQ    scratch+184(FP), AX
-	MOVQ    tables+152(FP), CX
+	VMOVSS  X0, 112(SP)
+	MOVQ    scratch+64(FP), AX
+	MOVQ    tables+32(FP), CX
 	VMOVUPS 384(CX), Z0
 	VMOVUPS Z0, 28736(AX)
 	VMOVUPS 448(CX), Z0
 	VMOVUPS Z0, 28800(AX)
-	MOVQ    w_len+8(FP), AX
-	TESTQ   AX, AX
-	JZ      finished110
 
-block109:
-	MOVQ    block+144(FP), CX
+parameter113:
+	SUBQ  $0x01, parameters_len+8(FP)
+	JB    end114
+	MOVQ  parameters_base+0(FP), AX
+	ADDQ  $0x58, parameters_base+0(FP)
+	MOVQ  16(AX), CX
+	MOVQ  CX, 8(SP)
+	MOVQ  24(AX), CX
+	MOVQ  CX, 16(SP)
+	MOVQ  40(AX), CX
+	MOVQ  CX, 24(SP)
+	MOVQ  32(AX), CX
+	MOVQ  CX, 32(SP)
+	MOVQ  48(AX), CX
+	MOVQ  CX, 40(SP)
+	MOVQ  (AX), CX
+	MOVQ  CX, (SP)
+	MOVQ  56(AX), AX
+	TESTQ AX, AX
+	JZ    finished116
+
+block115:
+	MOVQ    block+24(FP), CX
 	CMPQ    CX, AX
 	CMOVQGT AX, CX
 	SUBQ    CX, AX
-	MOVQ    CX, (SP)
-	MOVQ    CX, 8(SP)
-	CMPQ    24(SP), CX
-	JNE     apart111
+	MOVQ    CX, 48(SP)
+	MOVQ    CX, 56(SP)
+	CMPQ    72(SP), CX
+	JNE     apart117
 	TESTQ   $0x0000003f, CX
-	JNZ     apart111
-	MOVQ    40(SP), CX
+	JNZ     apart117
+	MOVQ    88(SP), CX
 	MOVL    (CX), CX
 	SUBL    $0x21800000, CX
 	CMPL    CX, $0x50000000
-	JAE     apart111
-	MOVQ    56(SP), CX
+	JAE     apart117
+	MOVQ    104(SP), CX
 	MOVL    (CX), CX
 	SUBL    $0x21800000, CX
 	CMPL    CX, $0x50000000
-	JAE     apart111
+	JAE     apart117
 
-begun112:
-	MOVQ               s+168(FP), CX
-	VBROADCASTSS       64(SP), Z0
+begun118:
+	MOVQ               s+48(FP), CX
+	VBROADCASTSS       112(SP), Z0
 	VBROADCASTSS       24(CX), Z5
 	VBROADCASTSS       32(CX), Z6
 	VBROADCASTSS       28(CX), Z7
@@ -5434,29 +5490,29 @@ begun112:
 	VPXORD             Z15, Z15, Z15
 	MOVL               $0x0000ff00, DX
 	KMOVW              DX, K2
-	MOVBLZX            highFirst+178(FP), DX
+	MOVBLZX            highFirst+58(FP), DX
 	SHLL               $0x02, DX
 	VPBROADCASTD       DX, Z16
 	VPXORD             nibbles_0_4_8_c_10_14_18_1c_0_4_8_c_10_14_18_1c<>+0(SB), Z16, Z16
-	MOVQ               tables+152(FP), DX
-	MOVQ               mScales_base+96(FP), BX
+	MOVQ               tables+32(FP), DX
+	MOVQ               24(SP), BX
 	VBROADCASTSS       (BX), Z17
 	VMULPS             (DX), Z17, Z17
 	VPXORD             Z18, Z18, Z18
-	MOVQ               vScales_base+120(FP), BX
+	MOVQ               40(SP), BX
 	VBROADCASTSS       (BX), Z19
 	VMULPS             64(DX), Z19, Z19
 	VPXORD             Z20, Z20, Z20
-	CMPQ               24(SP), $0x00
-	JE                 alone114
-	MOVBLZX            highFirst+178(FP), DX
+	CMPQ               72(SP), $0x00
+	JE                 alone120
+	MOVBLZX            highFirst+58(FP), DX
 	SHLQ               $0x05, DX
-	MOVQ               DX, 72(SP)
-	MOVQ               scratch+184(FP), DX
+	MOVQ               DX, 120(SP)
+	MOVQ               scratch+64(FP), DX
 	ADDQ               $0x00006f00, DX
-	MOVQ               40(SP), BX
+	MOVQ               88(SP), BX
 	VBROADCASTSS       (BX), Z21
-	MOVQ               tables+152(FP), BX
+	MOVQ               tables+32(FP), BX
 	VRCP14SS           X21, X21, X22
 	VMULSS             word_3f98fc50<>+0(SB), X22, X22
 	VBROADCASTSS       X22, Z22
@@ -5469,9 +5525,9 @@ begun112:
 	VMOVUPS            192(BX), Z22
 	VFMADD231PS.RD_SAE Z21, Z22, Z23
 	VMOVUPS            Z23, 64(DX)
-	MOVQ               56(SP), BX
+	MOVQ               104(SP), BX
 	VBROADCASTSS       (BX), Z21
-	MOVQ               tables+152(FP), BX
+	MOVQ               tables+32(FP), BX
 	VRCP14SS           X21, X21, X22
 	VMULSS             word_417fd70a<>+0(SB), X22, X22
 	VBROADCASTSS       X22, Z22
@@ -5480,24 +5536,24 @@ begun112:
 	VMOVUPS            512(BX), Z22
 	VFMADD231PS.RD_SAE Z21, Z22, Z23
 	VMOVUPS            Z23, 128(DX)
-	CMPB               nesterov+176(FP), $0x00
-	JE                 plain115
-	MOVQ               32(SP), BX
-	MOVQ               48(SP), SI
-	MOVQ               scratch+184(FP), DI
+	CMPB               nesterov+56(FP), $0x00
+	JE                 plain121
+	MOVQ               80(SP), BX
+	MOVQ               96(SP), SI
+	MOVQ               scratch+64(FP), DI
 	SHLQ               $0x01, DI
 	ADDQ               $0x00003780, DI
-	SUBQ               16(SP), DI
-	MOVQ               w_base+0(FP), R8
-	MOVQ               g_base+24(FP), R9
-	MOVQ               mCodes_base+48(FP), R10
-	MOVQ               16(SP), R11
-	MOVQ               vCodes_base+72(FP), R12
-	MOVQ               (SP), R13
+	SUBQ               64(SP), DI
+	MOVQ               (SP), R8
+	MOVQ               8(SP), R9
+	MOVQ               16(SP), R10
+	MOVQ               64(SP), R11
+	MOVQ               32(SP), R12
+	MOVQ               48(SP), R13
 	CMPQ               R13, $0x40
-	JB                 done117
+	JB                 done123
 
-loop116:
+loop122:
 	PREFETCHT0         2048(R8)
 	PREFETCHT0         2112(R8)
 	PREFETCHT0         2048(R9)
@@ -5643,7 +5699,7 @@ loop116:
 	VPSLLD             $0x18, Z25, Z25
 	VPTERNLOGD         $0x96, Z24, Z23, Z22
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z25, Z22
-	VPRORVQ.BCST       72(SP), Z22, Z22
+	VPRORVQ.BCST       120(SP), Z22, Z22
 	VPSRLQ             $0x1c, Z22, Z21
 	VPORQ              Z21, Z22, Z22
 	VPMOVQD            Z22, Y22
@@ -5766,7 +5822,7 @@ loop116:
 	VPSLLD             $0x18, Z25, Z25
 	VPTERNLOGD         $0x96, Z24, Z23, Z22
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z25, Z22
-	VPRORVQ.BCST       72(SP), Z22, Z22
+	VPRORVQ.BCST       120(SP), Z22, Z22
 	VPSRLQ             $0x1c, Z22, Z21
 	VPORQ              Z21, Z22, Z22
 	VPMOVQD            Z22, Y22
@@ -5784,28 +5840,28 @@ loop116:
 	ADDQ               $0x00000020, SI
 	SUBQ               $0x40, R13
 	CMPQ               R13, $0x40
-	JAE                loop116
+	JAE                loop122
 
-done117:
-	JMP updated113
+done123:
+	JMP updated119
 
-plain115:
-	MOVQ 32(SP), BX
-	MOVQ 48(SP), SI
-	MOVQ scratch+184(FP), DI
+plain121:
+	MOVQ 80(SP), BX
+	MOVQ 96(SP), SI
+	MOVQ scratch+64(FP), DI
 	SHLQ $0x01, DI
 	ADDQ $0x00003780, DI
-	SUBQ 16(SP), DI
-	MOVQ w_base+0(FP), R8
-	MOVQ g_base+24(FP), R9
-	MOVQ mCodes_base+48(FP), R10
-	MOVQ 16(SP), R11
-	MOVQ vCodes_base+72(FP), R12
-	MOVQ (SP), R13
+	SUBQ 64(SP), DI
+	MOVQ (SP), R8
+	MOVQ 8(SP), R9
+	MOVQ 16(SP), R10
+	MOVQ 64(SP), R11
+	MOVQ 32(SP), R12
+	MOVQ 48(SP), R13
 	CMPQ R13, $0x40
-	JB   done119
+	JB   done125
 
-loop118:
+loop124:
 	PREFETCHT0         2048(R8)
 	PREFETCHT0         2112(R8)
 	PREFETCHT0         2048(R9)
@@ -5945,7 +6001,7 @@ loop118:
 	VPSLLD             $0x18, Z25, Z25
 	VPTERNLOGD         $0x96, Z24, Z23, Z22
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z25, Z22
-	VPRORVQ.BCST       72(SP), Z22, Z22
+	VPRORVQ.BCST       120(SP), Z22, Z22
 	VPSRLQ             $0x1c, Z22, Z21
 	VPORQ              Z21, Z22, Z22
 	VPMOVQD            Z22, Y22
@@ -6062,7 +6118,7 @@ loop118:
 	VPSLLD             $0x18, Z25, Z25
 	VPTERNLOGD         $0x96, Z24, Z23, Z22
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z25, Z22
-	VPRORVQ.BCST       72(SP), Z22, Z22
+	VPRORVQ.BCST       120(SP), Z22, Z22
 	VPSRLQ             $0x1c, Z22, Z21
 	VPORQ              Z21, Z22, Z22
 	VPMOVQD            Z22, Y22
@@ -6080,24 +6136,24 @@ loop118:
 	ADDQ               $0x00000020, SI
 	SUBQ               $0x40, R13
 	CMPQ               R13, $0x40
-	JAE                loop118
+	JAE                loop124
 
-done119:
-	JMP updated113
+done125:
+	JMP updated119
 
-alone114:
-	CMPB nesterov+176(FP), $0x00
-	JE   plain120
-	MOVQ w_base+0(FP), DX
-	MOVQ g_base+24(FP), BX
-	MOVQ mCodes_base+48(FP), SI
-	MOVQ 16(SP), DI
-	MOVQ vCodes_base+72(FP), R8
-	MOVQ (SP), R9
+alone120:
+	CMPB nesterov+56(FP), $0x00
+	JE   plain126
+	MOVQ (SP), DX
+	MOVQ 8(SP), BX
+	MOVQ 16(SP), SI
+	MOVQ 64(SP), DI
+	MOVQ 32(SP), R8
+	MOVQ 48(SP), R9
 	CMPQ R9, $0x40
-	JB   done122
+	JB   done128
 
-loop121:
+loop127:
 	PREFETCHT0   2048(DX)
 	PREFETCHT0   2112(DX)
 	PREFETCHT0   2048(BX)
@@ -6275,11 +6331,11 @@ loop121:
 	ADDQ         $0x00000020, R8
 	SUBQ         $0x40, R9
 	CMPQ         R9, $0x40
-	JAE          loop121
+	JAE          loop127
 
-done122:
+done128:
 	TESTQ        R9, R9
-	JZ           done123
+	JZ           done129
 	MOVQ         $-1, R10
 	BZHIQ        R9, R10, R10
 	LEAQ         1(R9), R11
@@ -6289,8 +6345,8 @@ done122:
 	KMOVQ        R12, K3
 	VMOVDQU8.Z   (SI), K3, Z10
 	ADDQ         R11, SI
-	VMOVDQU64    Z10, 80(SP)
-	LEAQ         80(SP), SI
+	VMOVDQU64    Z10, 128(SP)
+	LEAQ         128(SP), SI
 	LEAQ         1(R9), R9
 	SHRQ         $0x01, R9
 	MOVQ         $-1, R11
@@ -6298,8 +6354,8 @@ done122:
 	KMOVQ        R11, K3
 	VMOVDQU8.Z   (R8), K3, Z10
 	ADDQ         R9, R8
-	VMOVDQU64    Z10, 144(SP)
-	LEAQ         144(SP), R8
+	VMOVDQU64    Z10, 192(SP)
+	LEAQ         192(SP), R8
 	KMOVW        R10, K3
 	SHRQ         $0x10, R10
 	KMOVW        R10, K4
@@ -6489,20 +6545,20 @@ done122:
 	VPERMW       Z10, Z9, Z10
 	VMOVDQU16    Z10, 64(DI)
 
-done123:
-	JMP updated113
+done129:
+	JMP updated119
 
-plain120:
-	MOVQ w_base+0(FP), DX
-	MOVQ g_base+24(FP), BX
-	MOVQ mCodes_base+48(FP), SI
-	MOVQ 16(SP), DI
-	MOVQ vCodes_base+72(FP), R8
-	MOVQ (SP), R9
+plain126:
+	MOVQ (SP), DX
+	MOVQ 8(SP), BX
+	MOVQ 16(SP), SI
+	MOVQ 64(SP), DI
+	MOVQ 32(SP), R8
+	MOVQ 48(SP), R9
 	CMPQ R9, $0x40
-	JB   done125
+	JB   done131
 
-loop124:
+loop130:
 	PREFETCHT0   2048(DX)
 	PREFETCHT0   2112(DX)
 	PREFETCHT0   2048(BX)
@@ -6668,11 +6724,11 @@ loop124:
 	ADDQ         $0x00000020, R8
 	SUBQ         $0x40, R9
 	CMPQ         R9, $0x40
-	JAE          loop124
+	JAE          loop130
 
-done125:
+done131:
 	TESTQ        R9, R9
-	JZ           done126
+	JZ           done132
 	MOVQ         $-1, R10
 	BZHIQ        R9, R10, R10
 	LEAQ         1(R9), R11
@@ -6682,8 +6738,8 @@ done125:
 	KMOVQ        R12, K3
 	VMOVDQU8.Z   (SI), K3, Z10
 	ADDQ         R11, SI
-	VMOVDQU64    Z10, 208(SP)
-	LEAQ         208(SP), SI
+	VMOVDQU64    Z10, 256(SP)
+	LEAQ         256(SP), SI
 	LEAQ         1(R9), R9
 	SHRQ         $0x01, R9
 	MOVQ         $-1, R11
@@ -6691,8 +6747,8 @@ done125:
 	KMOVQ        R11, K3
 	VMOVDQU8.Z   (R8), K3, Z10
 	ADDQ         R9, R8
-	VMOVDQU64    Z10, 272(SP)
-	LEAQ         272(SP), R8
+	VMOVDQU64    Z10, 320(SP)
+	LEAQ         320(SP), R8
 	KMOVW        R10, K3
 	SHRQ         $0x10, R10
 	KMOVW        R10, K4
@@ -6870,13 +6926,13 @@ done125:
 	VPERMW       Z10, Z9, Z10
 	VMOVDQU16    Z10, 64(DI)
 
-done126:
-updated113:
+done132:
+updated119:
 	VCMPPS   $0x03, Z15, Z15, K1
 	KORTESTW K1, K1
-	JNZ      bad127
+	JNZ      bad133
 
-keep128:
+keep134:
 	VSHUFI64X2    $0x44, Z20, Z18, Z0
 	VSHUFI64X2    $0xee, Z20, Z18, Z5
 	VPMAXUD       Z5, Z0, Z0
@@ -6887,31 +6943,31 @@ keep128:
 	VPSHUFD       $0xb1, Z0, Z5
 	VPMAXUD       Z5, Z0, Z0
 	VEXTRACTI64X4 $0x01, Z0, Y5
-	MOVQ          mScales_base+96(FP), DX
+	MOVQ          24(SP), DX
 	VMOVD         X0, CX
-	CMPL          mDivisor+160(FP), $0x3f800000
-	JNE           divide130
+	CMPL          mDivisor+40(FP), $0x3f800000
+	JNE           divide136
 	CMPL          CX, $0x7f800000
-	JAE           divide130
+	JAE           divide136
 
-scale131:
+scale137:
 	MOVL  CX, (DX)
-	MOVQ  vScales_base+120(FP), DX
+	MOVQ  40(SP), DX
 	VMOVD X5, CX
-	CMPL  vDivisor+164(FP), $0x3f800000
-	JNE   divide132
+	CMPL  vDivisor+44(FP), $0x3f800000
+	JNE   divide138
 	CMPL  CX, $0x7f800000
-	JAE   divide132
+	JAE   divide138
 
-scale133:
+scale139:
 	MOVL CX, (DX)
-	MOVQ w_base+0(FP), CX
-	MOVQ 16(SP), DX
-	MOVQ (SP), BX
+	MOVQ (SP), CX
+	MOVQ 64(SP), DX
+	MOVQ 48(SP), BX
 	CMPQ BX, $0x40
-	JB   done135
+	JB   done141
 
-loop134:
+loop140:
 	VMOVDQU64 (DX), Z0
 	VMOVDQU64 Z0, (CX)
 	VMOVDQU64 64(DX), Z0
@@ -6920,9 +6976,9 @@ loop134:
 	ADDQ      $0x00000100, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop134
+	JAE       loop140
 
-done135:
+done141:
 	MOVQ      $-1, SI
 	BZHIQ     BX, SI, SI
 	VMOVDQU64 (DX), Z0
@@ -6934,56 +6990,59 @@ done135:
 	VMOVDQU16 Z0, K1, 64(CX)
 	SHRQ      $0x20, SI
 
-next129:
-	MOVQ   8(SP), CX
-	MOVQ   CX, 24(SP)
-	MOVQ   mCodes_base+48(FP), CX
-	MOVQ   CX, 32(SP)
-	MOVQ   mScales_base+96(FP), CX
-	MOVQ   CX, 40(SP)
-	MOVQ   vCodes_base+72(FP), CX
-	MOVQ   CX, 48(SP)
-	MOVQ   vScales_base+120(FP), CX
-	MOVQ   CX, 56(SP)
-	MOVQ   scratch+184(FP), CX
+next135:
+	MOVQ   56(SP), CX
+	MOVQ   CX, 72(SP)
+	MOVQ   16(SP), CX
+	MOVQ   CX, 80(SP)
+	MOVQ   24(SP), CX
+	MOVQ   CX, 88(SP)
+	MOVQ   32(SP), CX
+	MOVQ   CX, 96(SP)
+	MOVQ   40(SP), CX
+	MOVQ   CX, 104(SP)
+	MOVQ   scratch+64(FP), CX
 	SHLQ   $0x01, CX
 	ADDQ   $0x00003780, CX
-	SUBQ   16(SP), CX
-	MOVQ   CX, 16(SP)
-	MOVQ   (SP), CX
+	SUBQ   64(SP), CX
+	MOVQ   CX, 64(SP)
+	MOVQ   48(SP), CX
 	IMUL3Q $0x02, CX, DX
-	ADDQ   DX, w_base+0(FP)
+	ADDQ   DX, (SP)
 	IMUL3Q $0x02, CX, DX
-	ADDQ   DX, g_base+24(FP)
+	ADDQ   DX, 8(SP)
 	SHRQ   $0x01, CX
-	ADDQ   CX, mCodes_base+48(FP)
-	ADDQ   $0x04, mScales_base+96(FP)
-	ADDQ   CX, vCodes_base+72(FP)
-	ADDQ   $0x04, vScales_base+120(FP)
+	ADDQ   CX, 16(SP)
+	ADDQ   $0x04, 24(SP)
+	ADDQ   CX, 32(SP)
+	ADDQ   $0x04, 40(SP)
 	TESTQ  AX, AX
-	JNZ    block109
+	JNZ    block115
 
-finished110:
-	CMPQ               24(SP), $0x00
-	JE                 none136
-	MOVBLZX            highFirst+178(FP), AX
+finished116:
+	JMP parameter113
+
+end114:
+	CMPQ               72(SP), $0x00
+	JE                 none142
+	MOVBLZX            highFirst+58(FP), AX
 	SHLQ               $0x05, AX
-	MOVQ               AX, 336(SP)
-	MOVQ               scratch+184(FP), AX
+	MOVQ               AX, 384(SP)
+	MOVQ               scratch+64(FP), AX
 	ADDQ               $0x00006f00, AX
-	MOVQ               40(SP), CX
+	MOVQ               88(SP), CX
 	MOVL               (CX), CX
 	SUBL               $0x21800000, CX
 	CMPL               CX, $0x50000000
-	JAE                unusual137
-	MOVQ               56(SP), CX
+	JAE                unusual143
+	MOVQ               104(SP), CX
 	MOVL               (CX), CX
 	SUBL               $0x21800000, CX
 	CMPL               CX, $0x50000000
-	JAE                unusual137
-	MOVQ               40(SP), CX
+	JAE                unusual143
+	MOVQ               88(SP), CX
 	VBROADCASTSS       (CX), Z0
-	MOVQ               tables+152(FP), CX
+	MOVQ               tables+32(FP), CX
 	VRCP14SS           X0, X0, X1
 	VMULSS             word_3f98fc50<>+0(SB), X1, X1
 	VBROADCASTSS       X1, Z1
@@ -6996,9 +7055,9 @@ finished110:
 	VMOVUPS            192(CX), Z1
 	VFMADD231PS.RD_SAE Z0, Z1, Z2
 	VMOVUPS            Z2, 64(AX)
-	MOVQ               56(SP), CX
+	MOVQ               104(SP), CX
 	VBROADCASTSS       (CX), Z0
-	MOVQ               tables+152(FP), CX
+	MOVQ               tables+32(FP), CX
 	VRCP14SS           X0, X0, X1
 	VMULSS             word_417fd70a<>+0(SB), X1, X1
 	VBROADCASTSS       X1, Z1
@@ -7007,17 +7066,17 @@ finished110:
 	VMOVUPS            512(CX), Z1
 	VFMADD231PS.RD_SAE Z0, Z1, Z2
 	VMOVUPS            Z2, 128(AX)
-	MOVQ               32(SP), CX
-	MOVQ               48(SP), DX
-	MOVQ               scratch+184(FP), BX
+	MOVQ               80(SP), CX
+	MOVQ               96(SP), DX
+	MOVQ               scratch+64(FP), BX
 	SHLQ               $0x01, BX
 	ADDQ               $0x00003780, BX
-	SUBQ               16(SP), BX
-	MOVQ               24(SP), SI
+	SUBQ               64(SP), BX
+	MOVQ               72(SP), SI
 	CMPQ               SI, $0x40
-	JB                 done140
+	JB                 done146
 
-loop139:
+loop145:
 	VMOVUPS            4736(BX), Z0
 	VMULPS             192(AX), Z0, Z1
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z1, Z1
@@ -7075,7 +7134,7 @@ loop139:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       336(SP), Z1, Z1
+	VPRORVQ.BCST       384(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -7116,7 +7175,7 @@ loop139:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       336(SP), Z1, Z1
+	VPRORVQ.BCST       384(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -7129,11 +7188,11 @@ loop139:
 	ADDQ               $0x00000020, DX
 	SUBQ               $0x40, SI
 	CMPQ               SI, $0x40
-	JAE                loop139
+	JAE                loop145
 
-done140:
+done146:
 	TESTQ              SI, SI
-	JZ                 none141
+	JZ                 none147
 	MOVQ               $-1, DI
 	BZHIQ              SI, DI, DI
 	KMOVD              DI, K1
@@ -7207,7 +7266,7 @@ done140:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       336(SP), Z1, Z1
+	VPRORVQ.BCST       384(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -7248,7 +7307,7 @@ done140:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       336(SP), Z1, Z1
+	VPRORVQ.BCST       384(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -7257,35 +7316,35 @@ done140:
 	VPERMD             Z1, Z0, Z1
 	VMOVDQU8           Z1, K5, (DX)
 
-none141:
-coded138:
-	MOVQ $0x00000000, 24(SP)
+none147:
+coded144:
+	MOVQ $0x00000000, 72(SP)
 
-none136:
+none142:
 	VZEROUPPER
 	RET
 
-apart111:
-	CMPQ               24(SP), $0x00
-	JE                 none142
-	MOVBLZX            highFirst+178(FP), CX
+apart117:
+	CMPQ               72(SP), $0x00
+	JE                 none148
+	MOVBLZX            highFirst+58(FP), CX
 	SHLQ               $0x05, CX
-	MOVQ               CX, 344(SP)
-	MOVQ               scratch+184(FP), CX
+	MOVQ               CX, 392(SP)
+	MOVQ               scratch+64(FP), CX
 	ADDQ               $0x00006f00, CX
-	MOVQ               40(SP), DX
+	MOVQ               88(SP), DX
 	MOVL               (DX), DX
 	SUBL               $0x21800000, DX
 	CMPL               DX, $0x50000000
-	JAE                unusual143
-	MOVQ               56(SP), DX
+	JAE                unusual149
+	MOVQ               104(SP), DX
 	MOVL               (DX), DX
 	SUBL               $0x21800000, DX
 	CMPL               DX, $0x50000000
-	JAE                unusual143
-	MOVQ               40(SP), DX
+	JAE                unusual149
+	MOVQ               88(SP), DX
 	VBROADCASTSS       (DX), Z0
-	MOVQ               tables+152(FP), DX
+	MOVQ               tables+32(FP), DX
 	VRCP14SS           X0, X0, X5
 	VMULSS             word_3f98fc50<>+0(SB), X5, X5
 	VBROADCASTSS       X5, Z5
@@ -7298,9 +7357,9 @@ apart111:
 	VMOVUPS            192(DX), Z5
 	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VMOVUPS            Z6, 64(CX)
-	MOVQ               56(SP), DX
+	MOVQ               104(SP), DX
 	VBROADCASTSS       (DX), Z0
-	MOVQ               tables+152(FP), DX
+	MOVQ               tables+32(FP), DX
 	VRCP14SS           X0, X0, X5
 	VMULSS             word_417fd70a<>+0(SB), X5, X5
 	VBROADCASTSS       X5, Z5
@@ -7309,17 +7368,17 @@ apart111:
 	VMOVUPS            512(DX), Z5
 	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VMOVUPS            Z6, 128(CX)
-	MOVQ               32(SP), DX
-	MOVQ               48(SP), BX
-	MOVQ               scratch+184(FP), SI
+	MOVQ               80(SP), DX
+	MOVQ               96(SP), BX
+	MOVQ               scratch+64(FP), SI
 	SHLQ               $0x01, SI
 	ADDQ               $0x00003780, SI
-	SUBQ               16(SP), SI
-	MOVQ               24(SP), DI
+	SUBQ               64(SP), SI
+	MOVQ               72(SP), DI
 	CMPQ               DI, $0x40
-	JB                 done146
+	JB                 done152
 
-loop145:
+loop151:
 	VMOVUPS            4736(SI), Z0
 	VMULPS             192(CX), Z0, Z5
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z5, Z5
@@ -7377,7 +7436,7 @@ loop145:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPRORVQ.BCST       392(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -7418,7 +7477,7 @@ loop145:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPRORVQ.BCST       392(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -7431,11 +7490,11 @@ loop145:
 	ADDQ               $0x00000020, BX
 	SUBQ               $0x40, DI
 	CMPQ               DI, $0x40
-	JAE                loop145
+	JAE                loop151
 
-done146:
+done152:
 	TESTQ              DI, DI
-	JZ                 none147
+	JZ                 none153
 	MOVQ               $-1, R8
 	BZHIQ              DI, R8, R8
 	KMOVD              R8, K1
@@ -7509,7 +7568,7 @@ done146:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPRORVQ.BCST       392(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -7550,7 +7609,7 @@ done146:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPRORVQ.BCST       392(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -7559,48 +7618,48 @@ done146:
 	VPERMD             Z5, Z0, Z5
 	VMOVDQU8           Z5, K5, (BX)
 
-none147:
-coded144:
-	MOVQ $0x00000000, 24(SP)
+none153:
+coded150:
+	MOVQ $0x00000000, 72(SP)
 
-none142:
-	JMP begun112
+none148:
+	JMP begun118
 
-divide130:
-	VDIVSS mDivisor+160(FP), X0, X6
+divide136:
+	VDIVSS mDivisor+40(FP), X0, X6
 	VMOVD  X6, CX
 	CMPL   CX, $0x7f800000
-	JB     scale131
+	JB     scale137
 	VMOVD  X0, CX
 	CMPL   CX, $0x7f800000
-	JB     scale131
+	JB     scale137
 	MOVL   $0x7fc00000, CX
-	JMP    scale131
+	JMP    scale137
 
-divide132:
-	VDIVSS vDivisor+164(FP), X5, X0
+divide138:
+	VDIVSS vDivisor+44(FP), X5, X0
 	VMOVD  X0, CX
 	CMPL   CX, $0x7f800000
-	JB     scale133
+	JB     scale139
 	VMOVD  X5, CX
 	CMPL   CX, $0x7f800000
-	JB     scale133
+	JB     scale139
 	MOVL   $0x7fc00000, CX
-	JMP    scale133
+	JMP    scale139
 
-bad127:
-	MOVQ   counts+192(FP), DX
+bad133:
+	MOVQ   counts+72(FP), DX
 	XORL   BX, BX
 	VPXORD Z18, Z18, Z18
 	VPXORD Z20, Z20, Z20
-	MOVQ   (SP), SI
-	MOVQ   w_base+0(FP), DI
-	MOVQ   g_base+24(FP), R8
-	MOVQ   mCodes_base+48(FP), R9
-	MOVQ   16(SP), R10
-	MOVQ   vCodes_base+72(FP), R11
+	MOVQ   48(SP), SI
+	MOVQ   (SP), DI
+	MOVQ   8(SP), R8
+	MOVQ   16(SP), R9
+	MOVQ   64(SP), R10
+	MOVQ   32(SP), R11
 
-again148:
+again154:
 	MOVL         $0x00000040, R12
 	CMPQ         SI, R12
 	CMOVQLT      SI, R12
@@ -7613,8 +7672,8 @@ again148:
 	KMOVQ        R15, K1
 	VMOVDQU8.Z   (R9), K1, Z0
 	ADDQ         R14, R9
-	VMOVDQU64    Z0, 352(SP)
-	LEAQ         352(SP), R14
+	VMOVDQU64    Z0, 400(SP)
+	LEAQ         400(SP), R14
 	LEAQ         1(R12), R15
 	SHRQ         $0x01, R15
 	MOVQ         $-1, BP
@@ -7622,8 +7681,8 @@ again148:
 	KMOVQ        BP, K1
 	VMOVDQU8.Z   (R11), K1, Z0
 	ADDQ         R15, R11
-	VMOVDQU64    Z0, 416(SP)
-	LEAQ         416(SP), R15
+	VMOVDQU64    Z0, 464(SP)
+	LEAQ         464(SP), R15
 	KMOVW        R13, K1
 	SHRQ         $0x10, R13
 	KMOVW        R13, K3
@@ -7653,7 +7712,7 @@ again148:
 	VPSRLVD      Z16, Z21, Z21
 	VPERMPS      Z19, Z21, Z21
 	VPBROADCASTD word_7fffffff<>+0(SB), Z22
-	MOVBLZX      nesterov+176(FP), BP
+	MOVBLZX      nesterov+56(FP), BP
 	NEGL         BP
 	KMOVW        BP, K4
 	VMULPS.BCST  (CX), Z10, Z10
@@ -7702,7 +7761,7 @@ again148:
 	VPORD        Z23, Z0, K1, Z24
 	VPSRLD       $0x10, Z24, Z24
 	VPMOVDW      Z24, (R10)
-	MOVBLZX      nesterov+176(FP), BP
+	MOVBLZX      nesterov+56(FP), BP
 	NEGL         BP
 	KMOVW        BP, K1
 	VMULPS.BCST  (CX), Z11, Z11
@@ -7784,7 +7843,7 @@ again148:
 	VPSRLVD      Z16, Z21, Z21
 	VPERMPS      Z19, Z21, Z21
 	VPBROADCASTD word_7fffffff<>+0(SB), Z22
-	MOVBLZX      nesterov+176(FP), R13
+	MOVBLZX      nesterov+56(FP), R13
 	NEGL         R13
 	KMOVW        R13, K4
 	VMULPS.BCST  (CX), Z10, Z10
@@ -7833,7 +7892,7 @@ again148:
 	VPORD        Z23, Z0, K1, Z24
 	VPSRLD       $0x10, Z24, Z24
 	VPMOVDW      Z24, 64(R10)
-	MOVBLZX      nesterov+176(FP), R13
+	MOVBLZX      nesterov+56(FP), R13
 	NEGL         R13
 	KMOVW        R13, K1
 	VMULPS.BCST  (CX), Z11, Z11
@@ -7890,47 +7949,47 @@ again148:
 	ADDQ         $0x00000080, R8
 	ADDQ         $0x00000100, R10
 	SUBQ         R12, SI
-	JNZ          again148
+	JNZ          again154
 	ADDQ         BX, (DX)
 	TESTQ        BX, BX
-	JZ           keep128
-	CMPB         skip+177(FP), $0x00
-	JE           keep128
-	MOVQ         (SP), CX
+	JZ           keep134
+	CMPB         skip+57(FP), $0x00
+	JE           keep134
+	MOVQ         48(SP), CX
 	ADDQ         CX, 8(DX)
 	INCQ         16(DX)
-	MOVQ         $0x00000000, 8(SP)
-	JMP          next129
+	MOVQ         $0x00000000, 56(SP)
+	JMP          next135
 
-unusual137:
-	MOVQ         40(SP), CX
+unusual143:
+	MOVQ         88(SP), CX
 	MOVL         (CX), DX
 	VBROADCASTSS (CX), Z0
 	VPTERNLOGD   $0xff, Z1, Z1, Z1
 	TESTL        DX, DX
-	JZ           none150
+	JZ           none156
 	CMPL         DX, $0x7f800000
-	JAE          none150
+	JAE          none156
 	VBROADCASTSS word_3f800000<>+0(SB), Z3
 	CMPL         DX, $0x71800000
-	JAE          large149
+	JAE          large155
 	CMPL         DX, $0x21800000
-	JAE          adjusted151
+	JAE          adjusted157
 	VBROADCASTSS word_6c000000<>+0(SB), Z3
-	JMP          adjusted151
+	JMP          adjusted157
 
-large149:
+large155:
 	VBROADCASTSS word_21800000<>+0(SB), Z3
-	JMP          adjusted151
+	JMP          adjusted157
 
-none150:
+none156:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z3
 	VPXORD       Z1, Z1, Z1
 
-adjusted151:
+adjusted157:
 	VMULPS             Z3, Z0, Z0
-	MOVQ               tables+152(FP), CX
+	MOVQ               tables+32(FP), CX
 	VRCP14SS           X0, X0, X4
 	VMULSS             word_3f98fc50<>+0(SB), X4, X4
 	VBROADCASTSS       X4, Z4
@@ -7943,34 +8002,34 @@ adjusted151:
 	VMOVUPS            192(CX), Z4
 	VFMADD231PS.RD_SAE Z0, Z4, Z5
 	VMOVUPS            Z5, 64(AX)
-	MOVQ               56(SP), CX
+	MOVQ               104(SP), CX
 	MOVL               (CX), DX
 	VBROADCASTSS       (CX), Z0
 	VPTERNLOGD         $0xff, Z2, Z2, Z2
 	TESTL              DX, DX
-	JZ                 none153
+	JZ                 none159
 	CMPL               DX, $0x7f800000
-	JAE                none153
+	JAE                none159
 	VBROADCASTSS       word_3f800000<>+0(SB), Z4
 	CMPL               DX, $0x71800000
-	JAE                large152
+	JAE                large158
 	CMPL               DX, $0x21800000
-	JAE                adjusted154
+	JAE                adjusted160
 	VBROADCASTSS       word_6c000000<>+0(SB), Z4
-	JMP                adjusted154
+	JMP                adjusted160
 
-large152:
+large158:
 	VBROADCASTSS word_21800000<>+0(SB), Z4
-	JMP          adjusted154
+	JMP          adjusted160
 
-none153:
+none159:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z4
 	VPXORD       Z2, Z2, Z2
 
-adjusted154:
+adjusted160:
 	VMULPS             Z4, Z0, Z0
-	MOVQ               tables+152(FP), CX
+	MOVQ               tables+32(FP), CX
 	VRCP14SS           X0, X0, X5
 	VMULSS             word_417fd70a<>+0(SB), X5, X5
 	VBROADCASTSS       X5, Z5
@@ -7979,17 +8038,17 @@ adjusted154:
 	VMOVUPS            512(CX), Z5
 	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VMOVUPS            Z6, 128(AX)
-	MOVQ               32(SP), CX
-	MOVQ               48(SP), DX
-	MOVQ               scratch+184(FP), BX
+	MOVQ               80(SP), CX
+	MOVQ               96(SP), DX
+	MOVQ               scratch+64(FP), BX
 	SHLQ               $0x01, BX
 	ADDQ               $0x00003780, BX
-	SUBQ               16(SP), BX
-	MOVQ               24(SP), SI
+	SUBQ               64(SP), BX
+	MOVQ               72(SP), SI
 	CMPQ               SI, $0x40
-	JB                 done156
+	JB                 done162
 
-loop155:
+loop161:
 	VMOVUPS            4736(BX), Z0
 	VMULPS             Z3, Z0, Z0
 	VPANDD             Z1, Z0, Z0
@@ -8055,7 +8114,7 @@ loop155:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       336(SP), Z5, Z5
+	VPRORVQ.BCST       384(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -8104,7 +8163,7 @@ loop155:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       336(SP), Z5, Z5
+	VPRORVQ.BCST       384(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -8117,11 +8176,11 @@ loop155:
 	ADDQ               $0x00000020, DX
 	SUBQ               $0x40, SI
 	CMPQ               SI, $0x40
-	JAE                loop155
+	JAE                loop161
 
-done156:
+done162:
 	TESTQ              SI, SI
-	JZ                 none157
+	JZ                 none163
 	MOVQ               $-1, DI
 	BZHIQ              SI, DI, DI
 	KMOVD              DI, K1
@@ -8203,7 +8262,7 @@ done156:
 	VPSLLD             $0x18, Z1, Z1
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z1, Z5
-	VPRORVQ.BCST       336(SP), Z5, Z5
+	VPRORVQ.BCST       384(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -8252,7 +8311,7 @@ done156:
 	VPSLLD             $0x18, Z2, Z2
 	VPTERNLOGD         $0x96, Z5, Z3, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z2, Z1
-	VPRORVQ.BCST       336(SP), Z1, Z1
+	VPRORVQ.BCST       384(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -8261,38 +8320,38 @@ done156:
 	VPERMD             Z1, Z0, Z1
 	VMOVDQU8           Z1, K5, (DX)
 
-none157:
-	JMP coded138
+none163:
+	JMP coded144
 
-unusual143:
-	MOVQ         40(SP), DX
+unusual149:
+	MOVQ         88(SP), DX
 	MOVL         (DX), BX
 	VBROADCASTSS (DX), Z0
 	VPTERNLOGD   $0xff, Z3, Z3, Z3
 	TESTL        BX, BX
-	JZ           none159
+	JZ           none165
 	CMPL         BX, $0x7f800000
-	JAE          none159
+	JAE          none165
 	VBROADCASTSS word_3f800000<>+0(SB), Z5
 	CMPL         BX, $0x71800000
-	JAE          large158
+	JAE          large164
 	CMPL         BX, $0x21800000
-	JAE          adjusted160
+	JAE          adjusted166
 	VBROADCASTSS word_6c000000<>+0(SB), Z5
-	JMP          adjusted160
+	JMP          adjusted166
 
-large158:
+large164:
 	VBROADCASTSS word_21800000<>+0(SB), Z5
-	JMP          adjusted160
+	JMP          adjusted166
 
-none159:
+none165:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z5
 	VPXORD       Z3, Z3, Z3
 
-adjusted160:
+adjusted166:
 	VMULPS             Z5, Z0, Z0
-	MOVQ               tables+152(FP), DX
+	MOVQ               tables+32(FP), DX
 	VRCP14SS           X0, X0, X6
 	VMULSS             word_3f98fc50<>+0(SB), X6, X6
 	VBROADCASTSS       X6, Z6
@@ -8305,34 +8364,34 @@ adjusted160:
 	VMOVUPS            192(DX), Z6
 	VFMADD231PS.RD_SAE Z0, Z6, Z7
 	VMOVUPS            Z7, 64(CX)
-	MOVQ               56(SP), DX
+	MOVQ               104(SP), DX
 	MOVL               (DX), BX
 	VBROADCASTSS       (DX), Z0
 	VPTERNLOGD         $0xff, Z4, Z4, Z4
 	TESTL              BX, BX
-	JZ                 none162
+	JZ                 none168
 	CMPL               BX, $0x7f800000
-	JAE                none162
+	JAE                none168
 	VBROADCASTSS       word_3f800000<>+0(SB), Z6
 	CMPL               BX, $0x71800000
-	JAE                large161
+	JAE                large167
 	CMPL               BX, $0x21800000
-	JAE                adjusted163
+	JAE                adjusted169
 	VBROADCASTSS       word_6c000000<>+0(SB), Z6
-	JMP                adjusted163
+	JMP                adjusted169
 
-large161:
+large167:
 	VBROADCASTSS word_21800000<>+0(SB), Z6
-	JMP          adjusted163
+	JMP          adjusted169
 
-none162:
+none168:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z6
 	VPXORD       Z4, Z4, Z4
 
-adjusted163:
+adjusted169:
 	VMULPS             Z6, Z0, Z0
-	MOVQ               tables+152(FP), DX
+	MOVQ               tables+32(FP), DX
 	VRCP14SS           X0, X0, X7
 	VMULSS             word_417fd70a<>+0(SB), X7, X7
 	VBROADCASTSS       X7, Z7
@@ -8341,17 +8400,17 @@ adjusted163:
 	VMOVUPS            512(DX), Z7
 	VFMADD231PS.RD_SAE Z0, Z7, Z8
 	VMOVUPS            Z8, 128(CX)
-	MOVQ               32(SP), DX
-	MOVQ               48(SP), BX
-	MOVQ               scratch+184(FP), SI
+	MOVQ               80(SP), DX
+	MOVQ               96(SP), BX
+	MOVQ               scratch+64(FP), SI
 	SHLQ               $0x01, SI
 	ADDQ               $0x00003780, SI
-	SUBQ               16(SP), SI
-	MOVQ               24(SP), DI
+	SUBQ               64(SP), SI
+	MOVQ               72(SP), DI
 	CMPQ               DI, $0x40
-	JB                 done165
+	JB                 done171
 
-loop164:
+loop170:
 	VMOVUPS            4736(SI), Z0
 	VMULPS             Z5, Z0, Z0
 	VPANDD             Z3, Z0, Z0
@@ -8417,7 +8476,7 @@ loop164:
 	VPSLLD             $0x18, Z10, Z10
 	VPTERNLOGD         $0x96, Z9, Z8, Z7
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z10, Z7
-	VPRORVQ.BCST       344(SP), Z7, Z7
+	VPRORVQ.BCST       392(SP), Z7, Z7
 	VPSRLQ             $0x1c, Z7, Z0
 	VPORQ              Z0, Z7, Z7
 	VPMOVQD            Z7, Y7
@@ -8466,7 +8525,7 @@ loop164:
 	VPSLLD             $0x18, Z10, Z10
 	VPTERNLOGD         $0x96, Z9, Z8, Z7
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z10, Z7
-	VPRORVQ.BCST       344(SP), Z7, Z7
+	VPRORVQ.BCST       392(SP), Z7, Z7
 	VPSRLQ             $0x1c, Z7, Z0
 	VPORQ              Z0, Z7, Z7
 	VPMOVQD            Z7, Y7
@@ -8479,11 +8538,11 @@ loop164:
 	ADDQ               $0x00000020, BX
 	SUBQ               $0x40, DI
 	CMPQ               DI, $0x40
-	JAE                loop164
+	JAE                loop170
 
-done165:
+done171:
 	TESTQ              DI, DI
-	JZ                 none166
+	JZ                 none172
 	MOVQ               $-1, R8
 	BZHIQ              DI, R8, R8
 	KMOVD              R8, K1
@@ -8565,7 +8624,7 @@ done165:
 	VPSLLD             $0x18, Z5, Z5
 	VPTERNLOGD         $0x96, Z9, Z8, Z7
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z5, Z7
-	VPRORVQ.BCST       344(SP), Z7, Z7
+	VPRORVQ.BCST       392(SP), Z7, Z7
 	VPSRLQ             $0x1c, Z7, Z0
 	VPORQ              Z0, Z7, Z7
 	VPMOVQD            Z7, Y7
@@ -8614,7 +8673,7 @@ done165:
 	VPSLLD             $0x18, Z6, Z6
 	VPTERNLOGD         $0x96, Z8, Z7, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z6, Z5
-	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPRORVQ.BCST       392(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -8623,8 +8682,8 @@ done165:
 	VPERMD             Z5, Z0, Z5
 	VMOVDQU8           Z5, K5, (BX)
 
-none166:
-	JMP coded144
+none172:
+	JMP coded150
 
 DATA halves_20000_60004_a0008_e000c_120010_160014_1a0018_1e001c_30001_70005_b0009_f000d_130011_170015_1b0019_1f001d<>+0(SB)/4, $0x00020000
 DATA halves_20000_60004_a0008_e000c_120010_160014_1a0018_1e001c_30001_70005_b0009_f000d_130011_170015_1b0019_1f001d<>+4(SB)/4, $0x00060004
@@ -8677,46 +8736,60 @@ GLOBL word_7fff<>(SB), RODATA|NOPTR, $4
 DATA word_400000<>+0(SB)/4, $0x00400000
 GLOBL word_400000<>(SB), RODATA|NOPTR, $4
 
-// func AdamW4bitFactoredWBF16GBF16AVX512(w []uint16, g []uint16, mCodes []uint8, v []float32, mScales []float32, block int, tables *[160]uint32, mDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
+// func AdamW4bitFactoredWBF16GBF16AVX512(parameters [][11]uintptr, v []float32, block int, tables *[160]uint32, mDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, POPCNT
-TEXT ·AdamW4bitFactoredWBF16GBF16AVX512(SB), $272-176
-	MOVQ    $0x00000000, 24(SP)
-	MOVQ    scratch+160(FP), AX
-	MOVQ    AX, 16(SP)
+TEXT ·AdamW4bitFactoredWBF16GBF16AVX512(SB), $304-104
+	MOVQ    $0x00000000, 56(SP)
+	MOVQ    scratch+88(FP), AX
+	MOVQ    AX, 48(SP)
 	VMOVSS  word_3f800000<>+0(SB), X0
-	MOVQ    s+144(FP), AX
+	MOVQ    s+72(FP), AX
 	VDIVSS  24(AX), X0, X0
-	VMOVSS  X0, 48(SP)
-	MOVQ    scratch+160(FP), AX
-	MOVQ    tables+128(FP), CX
+	VMOVSS  X0, 80(SP)
+	MOVQ    scratch+88(FP), AX
+	MOVQ    tables+56(FP), CX
 	VMOVUPS 384(CX), Z0
 	VMOVUPS Z0, 28736(AX)
 	VMOVUPS 448(CX), Z0
 	VMOVUPS Z0, 28800(AX)
-	MOVQ    w_len+8(FP), AX
-	TESTQ   AX, AX
-	JZ      finished168
 
-block167:
-	MOVQ    block+120(FP), CX
+parameter173:
+	SUBQ  $0x01, parameters_len+8(FP)
+	JB    end174
+	MOVQ  parameters_base+0(FP), AX
+	ADDQ  $0x58, parameters_base+0(FP)
+	MOVQ  16(AX), CX
+	MOVQ  CX, 8(SP)
+	MOVQ  24(AX), CX
+	MOVQ  CX, 16(SP)
+	MOVQ  40(AX), CX
+	MOVQ  CX, 24(SP)
+	MOVQ  (AX), CX
+	MOVQ  CX, (SP)
+	MOVQ  56(AX), AX
+	TESTQ AX, AX
+	JZ    finished176
+
+block175:
+	MOVQ    block+48(FP), CX
 	CMPQ    CX, AX
 	CMOVQGT AX, CX
 	SUBQ    CX, AX
-	MOVQ    CX, (SP)
-	MOVQ    CX, 8(SP)
-	CMPQ    24(SP), CX
-	JNE     apart169
+	MOVQ    CX, 32(SP)
+	MOVQ    CX, 40(SP)
+	CMPQ    56(SP), CX
+	JNE     apart177
 	TESTQ   $0x0000003f, CX
-	JNZ     apart169
-	MOVQ    40(SP), CX
+	JNZ     apart177
+	MOVQ    72(SP), CX
 	MOVL    (CX), CX
 	SUBL    $0x21800000, CX
 	CMPL    CX, $0x50000000
-	JAE     apart169
+	JAE     apart177
 
-begun170:
-	MOVQ               s+144(FP), CX
-	VBROADCASTSS       48(SP), Z0
+begun178:
+	MOVQ               s+72(FP), CX
+	VBROADCASTSS       80(SP), Z0
 	VBROADCASTSS       24(CX), Z3
 	VBROADCASTSS       32(CX), Z4
 	VBROADCASTSS       28(CX), Z5
@@ -8732,25 +8805,25 @@ begun170:
 	VPXORD             Z13, Z13, Z13
 	MOVL               $0x0000ff00, DX
 	KMOVW              DX, K2
-	MOVBLZX            highFirst+154(FP), DX
+	MOVBLZX            highFirst+82(FP), DX
 	SHLL               $0x02, DX
 	VPBROADCASTD       DX, Z14
 	VPXORD             nibbles_0_4_8_c_10_14_18_1c_0_4_8_c_10_14_18_1c<>+0(SB), Z14, Z14
-	MOVQ               tables+128(FP), DX
-	MOVQ               mScales_base+96(FP), BX
+	MOVQ               tables+56(FP), DX
+	MOVQ               24(SP), BX
 	VBROADCASTSS       (BX), Z15
 	VMULPS             (DX), Z15, Z15
 	VPXORD             Z16, Z16, Z16
-	CMPQ               24(SP), $0x00
-	JE                 alone172
-	MOVBLZX            highFirst+154(FP), DX
+	CMPQ               56(SP), $0x00
+	JE                 alone180
+	MOVBLZX            highFirst+82(FP), DX
 	SHLQ               $0x05, DX
-	MOVQ               DX, 56(SP)
-	MOVQ               scratch+160(FP), DX
+	MOVQ               DX, 88(SP)
+	MOVQ               scratch+88(FP), DX
 	ADDQ               $0x00006f00, DX
-	MOVQ               40(SP), BX
+	MOVQ               72(SP), BX
 	VBROADCASTSS       (BX), Z17
-	MOVQ               tables+128(FP), BX
+	MOVQ               tables+56(FP), BX
 	VRCP14SS           X17, X17, X18
 	VMULSS             word_3f98fc50<>+0(SB), X18, X18
 	VBROADCASTSS       X18, Z18
@@ -8763,23 +8836,23 @@ begun170:
 	VMOVUPS            192(BX), Z18
 	VFMADD231PS.RD_SAE Z17, Z18, Z19
 	VMOVUPS            Z19, 64(DX)
-	CMPB               nesterov+152(FP), $0x00
-	JE                 plain173
-	MOVQ               32(SP), BX
-	MOVQ               scratch+160(FP), SI
+	CMPB               nesterov+80(FP), $0x00
+	JE                 plain181
+	MOVQ               64(SP), BX
+	MOVQ               scratch+88(FP), SI
 	SHLQ               $0x01, SI
 	ADDQ               $0x00003780, SI
-	SUBQ               16(SP), SI
-	MOVQ               w_base+0(FP), DI
-	MOVQ               g_base+24(FP), R8
-	MOVQ               mCodes_base+48(FP), R9
-	MOVQ               16(SP), R10
-	MOVQ               v_base+72(FP), R11
-	MOVQ               (SP), R12
+	SUBQ               48(SP), SI
+	MOVQ               (SP), DI
+	MOVQ               8(SP), R8
+	MOVQ               16(SP), R9
+	MOVQ               48(SP), R10
+	MOVQ               v_base+24(FP), R11
+	MOVQ               32(SP), R12
 	CMPQ               R12, $0x40
-	JB                 done175
+	JB                 done183
 
-loop174:
+loop182:
 	PREFETCHT0       2048(DI)
 	PREFETCHT0       2112(DI)
 	PREFETCHT0       2048(R8)
@@ -8906,7 +8979,7 @@ loop174:
 	VPSLLD           $0x18, Z21, Z21
 	VPTERNLOGD       $0x96, Z20, Z19, Z18
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z21, Z18
-	VPRORVQ.BCST     56(SP), Z18, Z18
+	VPRORVQ.BCST     88(SP), Z18, Z18
 	VPSRLQ           $0x1c, Z18, Z17
 	VPORQ            Z17, Z18, Z18
 	VPMOVQD          Z18, Y18
@@ -8987,27 +9060,27 @@ loop174:
 	ADDQ             $0x00000020, BX
 	SUBQ             $0x40, R12
 	CMPQ             R12, $0x40
-	JAE              loop174
+	JAE              loop182
 
-done175:
-	JMP updated171
+done183:
+	JMP updated179
 
-plain173:
-	MOVQ 32(SP), BX
-	MOVQ scratch+160(FP), SI
+plain181:
+	MOVQ 64(SP), BX
+	MOVQ scratch+88(FP), SI
 	SHLQ $0x01, SI
 	ADDQ $0x00003780, SI
-	SUBQ 16(SP), SI
-	MOVQ w_base+0(FP), DI
-	MOVQ g_base+24(FP), R8
-	MOVQ mCodes_base+48(FP), R9
-	MOVQ 16(SP), R10
-	MOVQ v_base+72(FP), R11
-	MOVQ (SP), R12
+	SUBQ 48(SP), SI
+	MOVQ (SP), DI
+	MOVQ 8(SP), R8
+	MOVQ 16(SP), R9
+	MOVQ 48(SP), R10
+	MOVQ v_base+24(FP), R11
+	MOVQ 32(SP), R12
 	CMPQ R12, $0x40
-	JB   done177
+	JB   done185
 
-loop176:
+loop184:
 	PREFETCHT0       2048(DI)
 	PREFETCHT0       2112(DI)
 	PREFETCHT0       2048(R8)
@@ -9128,7 +9201,7 @@ loop176:
 	VPSLLD           $0x18, Z21, Z21
 	VPTERNLOGD       $0x96, Z20, Z19, Z18
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z21, Z18
-	VPRORVQ.BCST     56(SP), Z18, Z18
+	VPRORVQ.BCST     88(SP), Z18, Z18
 	VPSRLQ           $0x1c, Z18, Z17
 	VPORQ            Z17, Z18, Z18
 	VPMOVQD          Z18, Y18
@@ -9203,24 +9276,24 @@ loop176:
 	ADDQ             $0x00000020, BX
 	SUBQ             $0x40, R12
 	CMPQ             R12, $0x40
-	JAE              loop176
+	JAE              loop184
 
-done177:
-	JMP updated171
+done185:
+	JMP updated179
 
-alone172:
-	CMPB nesterov+152(FP), $0x00
-	JE   plain178
-	MOVQ w_base+0(FP), DX
-	MOVQ g_base+24(FP), BX
-	MOVQ mCodes_base+48(FP), SI
-	MOVQ 16(SP), DI
-	MOVQ v_base+72(FP), R8
-	MOVQ (SP), R9
+alone180:
+	CMPB nesterov+80(FP), $0x00
+	JE   plain186
+	MOVQ (SP), DX
+	MOVQ 8(SP), BX
+	MOVQ 16(SP), SI
+	MOVQ 48(SP), DI
+	MOVQ v_base+24(FP), R8
+	MOVQ 32(SP), R9
 	CMPQ R9, $0x40
-	JB   done180
+	JB   done188
 
-loop179:
+loop187:
 	PREFETCHT0   2048(DX)
 	PREFETCHT0   2112(DX)
 	PREFETCHT0   2048(BX)
@@ -9361,11 +9434,11 @@ loop179:
 	ADDQ         $0x00000020, SI
 	SUBQ         $0x40, R9
 	CMPQ         R9, $0x40
-	JAE          loop179
+	JAE          loop187
 
-done180:
+done188:
 	TESTQ        R9, R9
-	JZ           done181
+	JZ           done189
 	MOVQ         $-1, R10
 	BZHIQ        R9, R10, R10
 	LEAQ         1(R9), R9
@@ -9375,8 +9448,8 @@ done180:
 	KMOVQ        R11, K3
 	VMOVDQU8.Z   (SI), K3, Z8
 	ADDQ         R9, SI
-	VMOVDQU64    Z8, 64(SP)
-	LEAQ         64(SP), SI
+	VMOVDQU64    Z8, 96(SP)
+	LEAQ         96(SP), SI
 	KMOVW        R10, K3
 	SHRQ         $0x10, R10
 	KMOVW        R10, K4
@@ -9530,20 +9603,20 @@ done180:
 	VPERMW       Z8, Z7, Z8
 	VMOVDQU16    Z8, 64(DI)
 
-done181:
-	JMP updated171
+done189:
+	JMP updated179
 
-plain178:
-	MOVQ w_base+0(FP), DX
-	MOVQ g_base+24(FP), BX
-	MOVQ mCodes_base+48(FP), SI
-	MOVQ 16(SP), DI
-	MOVQ v_base+72(FP), R8
-	MOVQ (SP), R9
+plain186:
+	MOVQ (SP), DX
+	MOVQ 8(SP), BX
+	MOVQ 16(SP), SI
+	MOVQ 48(SP), DI
+	MOVQ v_base+24(FP), R8
+	MOVQ 32(SP), R9
 	CMPQ R9, $0x40
-	JB   done183
+	JB   done191
 
-loop182:
+loop190:
 	PREFETCHT0   2048(DX)
 	PREFETCHT0   2112(DX)
 	PREFETCHT0   2048(BX)
@@ -9672,11 +9745,11 @@ loop182:
 	ADDQ         $0x00000020, SI
 	SUBQ         $0x40, R9
 	CMPQ         R9, $0x40
-	JAE          loop182
+	JAE          loop190
 
-done183:
+done191:
 	TESTQ        R9, R9
-	JZ           done184
+	JZ           done192
 	MOVQ         $-1, R10
 	BZHIQ        R9, R10, R10
 	LEAQ         1(R9), R9
@@ -9686,8 +9759,8 @@ done183:
 	KMOVQ        R11, K3
 	VMOVDQU8.Z   (SI), K3, Z8
 	ADDQ         R9, SI
-	VMOVDQU64    Z8, 128(SP)
-	LEAQ         128(SP), SI
+	VMOVDQU64    Z8, 160(SP)
+	LEAQ         160(SP), SI
 	KMOVW        R10, K3
 	SHRQ         $0x10, R10
 	KMOVW        R10, K4
@@ -9829,13 +9902,13 @@ done183:
 	VPERMW       Z8, Z7, Z8
 	VMOVDQU16    Z8, 64(DI)
 
-done184:
-updated171:
+done192:
+updated179:
 	VCMPPS   $0x03, Z13, Z13, K1
 	KORTESTW K1, K1
-	JNZ      bad185
+	JNZ      bad193
 
-keep186:
+keep194:
 	VEXTRACTI64X4 $0x01, Z16, Y0
 	VPMAXUD       Z0, Z16, Z16
 	VSHUFI64X2    $0x02, Z16, Z16, Z0
@@ -9846,22 +9919,22 @@ keep186:
 	VPMAXUD       Z0, Z16, Z16
 	VPSHUFD       $0xb1, Z16, Z0
 	VPMAXUD       Z0, Z16, Z16
-	MOVQ          mScales_base+96(FP), DX
+	MOVQ          24(SP), DX
 	VMOVD         X16, CX
-	CMPL          mDivisor+136(FP), $0x3f800000
-	JNE           divide188
+	CMPL          mDivisor+64(FP), $0x3f800000
+	JNE           divide196
 	CMPL          CX, $0x7f800000
-	JAE           divide188
+	JAE           divide196
 
-scale189:
+scale197:
 	MOVL CX, (DX)
-	MOVQ w_base+0(FP), CX
-	MOVQ 16(SP), DX
-	MOVQ (SP), BX
+	MOVQ (SP), CX
+	MOVQ 48(SP), DX
+	MOVQ 32(SP), BX
 	CMPQ BX, $0x40
-	JB   done191
+	JB   done199
 
-loop190:
+loop198:
 	VMOVDQU64 (DX), Z0
 	VMOVDQU64 Z0, (CX)
 	VMOVDQU64 64(DX), Z0
@@ -9870,9 +9943,9 @@ loop190:
 	ADDQ      $0x00000100, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop190
+	JAE       loop198
 
-done191:
+done199:
 	MOVQ      $-1, SI
 	BZHIQ     BX, SI, SI
 	VMOVDQU64 (DX), Z0
@@ -9884,47 +9957,50 @@ done191:
 	VMOVDQU16 Z0, K1, 64(CX)
 	SHRQ      $0x20, SI
 
-next187:
-	MOVQ   8(SP), CX
-	MOVQ   CX, 24(SP)
-	MOVQ   mCodes_base+48(FP), CX
-	MOVQ   CX, 32(SP)
-	MOVQ   mScales_base+96(FP), CX
-	MOVQ   CX, 40(SP)
-	MOVQ   scratch+160(FP), CX
+next195:
+	MOVQ   40(SP), CX
+	MOVQ   CX, 56(SP)
+	MOVQ   16(SP), CX
+	MOVQ   CX, 64(SP)
+	MOVQ   24(SP), CX
+	MOVQ   CX, 72(SP)
+	MOVQ   scratch+88(FP), CX
 	SHLQ   $0x01, CX
 	ADDQ   $0x00003780, CX
-	SUBQ   16(SP), CX
-	MOVQ   CX, 16(SP)
-	MOVQ   (SP), CX
+	SUBQ   48(SP), CX
+	MOVQ   CX, 48(SP)
+	MOVQ   32(SP), CX
 	IMUL3Q $0x02, CX, DX
-	ADDQ   DX, w_base+0(FP)
+	ADDQ   DX, (SP)
 	IMUL3Q $0x02, CX, DX
-	ADDQ   DX, g_base+24(FP)
+	ADDQ   DX, 8(SP)
 	IMUL3Q $0x04, CX, DX
-	ADDQ   DX, v_base+72(FP)
+	ADDQ   DX, v_base+24(FP)
 	SHRQ   $0x01, CX
-	ADDQ   CX, mCodes_base+48(FP)
-	ADDQ   $0x04, mScales_base+96(FP)
+	ADDQ   CX, 16(SP)
+	ADDQ   $0x04, 24(SP)
 	TESTQ  AX, AX
-	JNZ    block167
+	JNZ    block175
 
-finished168:
-	CMPQ               24(SP), $0x00
-	JE                 none192
-	MOVBLZX            highFirst+154(FP), AX
+finished176:
+	JMP parameter173
+
+end174:
+	CMPQ               56(SP), $0x00
+	JE                 none200
+	MOVBLZX            highFirst+82(FP), AX
 	SHLQ               $0x05, AX
-	MOVQ               AX, 192(SP)
-	MOVQ               scratch+160(FP), AX
+	MOVQ               AX, 224(SP)
+	MOVQ               scratch+88(FP), AX
 	ADDQ               $0x00006f00, AX
-	MOVQ               40(SP), CX
+	MOVQ               72(SP), CX
 	MOVL               (CX), CX
 	SUBL               $0x21800000, CX
 	CMPL               CX, $0x50000000
-	JAE                unusual193
-	MOVQ               40(SP), CX
+	JAE                unusual201
+	MOVQ               72(SP), CX
 	VBROADCASTSS       (CX), Z0
-	MOVQ               tables+128(FP), CX
+	MOVQ               tables+56(FP), CX
 	VRCP14SS           X0, X0, X1
 	VMULSS             word_3f98fc50<>+0(SB), X1, X1
 	VBROADCASTSS       X1, Z1
@@ -9937,16 +10013,16 @@ finished168:
 	VMOVUPS            192(CX), Z1
 	VFMADD231PS.RD_SAE Z0, Z1, Z2
 	VMOVUPS            Z2, 64(AX)
-	MOVQ               32(SP), CX
-	MOVQ               scratch+160(FP), DX
+	MOVQ               64(SP), CX
+	MOVQ               scratch+88(FP), DX
 	SHLQ               $0x01, DX
 	ADDQ               $0x00003780, DX
-	SUBQ               16(SP), DX
-	MOVQ               24(SP), BX
+	SUBQ               48(SP), DX
+	MOVQ               56(SP), BX
 	CMPQ               BX, $0x40
-	JB                 done196
+	JB                 done204
 
-loop195:
+loop203:
 	VMOVUPS          4736(DX), Z0
 	VMULPS           192(AX), Z0, Z1
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z1, Z1
@@ -10004,7 +10080,7 @@ loop195:
 	VPSLLD           $0x18, Z4, Z4
 	VPTERNLOGD       $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST     192(SP), Z1, Z1
+	VPRORVQ.BCST     224(SP), Z1, Z1
 	VPSRLQ           $0x1c, Z1, Z0
 	VPORQ            Z0, Z1, Z1
 	VPMOVQD          Z1, Y1
@@ -10016,11 +10092,11 @@ loop195:
 	ADDQ             $0x00000020, CX
 	SUBQ             $0x40, BX
 	CMPQ             BX, $0x40
-	JAE              loop195
+	JAE              loop203
 
-done196:
+done204:
 	TESTQ            BX, BX
-	JZ               none197
+	JZ               none205
 	MOVQ             $-1, SI
 	BZHIQ            BX, SI, SI
 	KMOVD            SI, K1
@@ -10094,7 +10170,7 @@ done196:
 	VPSLLD           $0x18, Z4, Z4
 	VPTERNLOGD       $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST     192(SP), Z1, Z1
+	VPRORVQ.BCST     224(SP), Z1, Z1
 	VPSRLQ           $0x1c, Z1, Z0
 	VPORQ            Z0, Z1, Z1
 	VPMOVQD          Z1, Y1
@@ -10103,30 +10179,30 @@ done196:
 	VPERMD           Z1, Z0, Z1
 	VMOVDQU8         Z1, K5, (CX)
 
-none197:
-coded194:
-	MOVQ $0x00000000, 24(SP)
+none205:
+coded202:
+	MOVQ $0x00000000, 56(SP)
 
-none192:
+none200:
 	VZEROUPPER
 	RET
 
-apart169:
-	CMPQ               24(SP), $0x00
-	JE                 none198
-	MOVBLZX            highFirst+154(FP), CX
+apart177:
+	CMPQ               56(SP), $0x00
+	JE                 none206
+	MOVBLZX            highFirst+82(FP), CX
 	SHLQ               $0x05, CX
-	MOVQ               CX, 200(SP)
-	MOVQ               scratch+160(FP), CX
+	MOVQ               CX, 232(SP)
+	MOVQ               scratch+88(FP), CX
 	ADDQ               $0x00006f00, CX
-	MOVQ               40(SP), DX
+	MOVQ               72(SP), DX
 	MOVL               (DX), DX
 	SUBL               $0x21800000, DX
 	CMPL               DX, $0x50000000
-	JAE                unusual199
-	MOVQ               40(SP), DX
+	JAE                unusual207
+	MOVQ               72(SP), DX
 	VBROADCASTSS       (DX), Z0
-	MOVQ               tables+128(FP), DX
+	MOVQ               tables+56(FP), DX
 	VRCP14SS           X0, X0, X3
 	VMULSS             word_3f98fc50<>+0(SB), X3, X3
 	VBROADCASTSS       X3, Z3
@@ -10139,16 +10215,16 @@ apart169:
 	VMOVUPS            192(DX), Z3
 	VFMADD231PS.RD_SAE Z0, Z3, Z4
 	VMOVUPS            Z4, 64(CX)
-	MOVQ               32(SP), DX
-	MOVQ               scratch+160(FP), BX
+	MOVQ               64(SP), DX
+	MOVQ               scratch+88(FP), BX
 	SHLQ               $0x01, BX
 	ADDQ               $0x00003780, BX
-	SUBQ               16(SP), BX
-	MOVQ               24(SP), SI
+	SUBQ               48(SP), BX
+	MOVQ               56(SP), SI
 	CMPQ               SI, $0x40
-	JB                 done202
+	JB                 done210
 
-loop201:
+loop209:
 	VMOVUPS          4736(BX), Z0
 	VMULPS           192(CX), Z0, Z3
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z3, Z3
@@ -10206,7 +10282,7 @@ loop201:
 	VPSLLD           $0x18, Z6, Z6
 	VPTERNLOGD       $0x96, Z5, Z4, Z3
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z3
-	VPRORVQ.BCST     200(SP), Z3, Z3
+	VPRORVQ.BCST     232(SP), Z3, Z3
 	VPSRLQ           $0x1c, Z3, Z0
 	VPORQ            Z0, Z3, Z3
 	VPMOVQD          Z3, Y3
@@ -10218,11 +10294,11 @@ loop201:
 	ADDQ             $0x00000020, DX
 	SUBQ             $0x40, SI
 	CMPQ             SI, $0x40
-	JAE              loop201
+	JAE              loop209
 
-done202:
+done210:
 	TESTQ            SI, SI
-	JZ               none203
+	JZ               none211
 	MOVQ             $-1, DI
 	BZHIQ            SI, DI, DI
 	KMOVD            DI, K1
@@ -10296,7 +10372,7 @@ done202:
 	VPSLLD           $0x18, Z6, Z6
 	VPTERNLOGD       $0x96, Z5, Z4, Z3
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z3
-	VPRORVQ.BCST     200(SP), Z3, Z3
+	VPRORVQ.BCST     232(SP), Z3, Z3
 	VPSRLQ           $0x1c, Z3, Z0
 	VPORQ            Z0, Z3, Z3
 	VPMOVQD          Z3, Y3
@@ -10305,36 +10381,36 @@ done202:
 	VPERMD           Z3, Z0, Z3
 	VMOVDQU8         Z3, K5, (DX)
 
-none203:
-coded200:
-	MOVQ $0x00000000, 24(SP)
+none211:
+coded208:
+	MOVQ $0x00000000, 56(SP)
 
-none198:
-	JMP begun170
+none206:
+	JMP begun178
 
-divide188:
-	VDIVSS mDivisor+136(FP), X16, X0
+divide196:
+	VDIVSS mDivisor+64(FP), X16, X0
 	VMOVD  X0, CX
 	CMPL   CX, $0x7f800000
-	JB     scale189
+	JB     scale197
 	VMOVD  X16, CX
 	CMPL   CX, $0x7f800000
-	JB     scale189
+	JB     scale197
 	MOVL   $0x7fc00000, CX
-	JMP    scale189
+	JMP    scale197
 
-bad185:
-	MOVQ   counts+168(FP), DX
+bad193:
+	MOVQ   counts+96(FP), DX
 	XORL   BX, BX
 	VPXORD Z16, Z16, Z16
-	MOVQ   (SP), SI
-	MOVQ   w_base+0(FP), DI
-	MOVQ   g_base+24(FP), R8
-	MOVQ   mCodes_base+48(FP), R9
-	MOVQ   16(SP), R10
-	MOVQ   v_base+72(FP), R11
+	MOVQ   32(SP), SI
+	MOVQ   (SP), DI
+	MOVQ   8(SP), R8
+	MOVQ   16(SP), R9
+	MOVQ   48(SP), R10
+	MOVQ   v_base+24(FP), R11
 
-again204:
+again212:
 	MOVL         $0x00000040, R12
 	CMPQ         SI, R12
 	CMOVQLT      SI, R12
@@ -10347,8 +10423,8 @@ again204:
 	KMOVQ        R15, K1
 	VMOVDQU8.Z   (R9), K1, Z0
 	ADDQ         R14, R9
-	VMOVDQU64    Z0, 208(SP)
-	LEAQ         208(SP), R14
+	VMOVDQU64    Z0, 240(SP)
+	LEAQ         240(SP), R14
 	KMOVW        R13, K1
 	SHRQ         $0x10, R13
 	KMOVW        R13, K3
@@ -10372,7 +10448,7 @@ again204:
 	VPERMPS      Z15, Z12, Z12
 	VMOVUPS.Z    64(R11), K3, Z13
 	VPBROADCASTD word_7fffffff<>+0(SB), Z17
-	MOVBLZX      nesterov+152(FP), R15
+	MOVBLZX      nesterov+80(FP), R15
 	NEGL         R15
 	KMOVW        R15, K4
 	VMULPS.BCST  (CX), Z8, Z8
@@ -10414,7 +10490,7 @@ again204:
 	VPORD        Z11, Z0, K1, Z18
 	VPSRLD       $0x10, Z18, Z18
 	VPMOVDW      Z18, (R10)
-	MOVBLZX      nesterov+152(FP), R15
+	MOVBLZX      nesterov+80(FP), R15
 	NEGL         R15
 	KMOVW        R15, K1
 	VMULPS.BCST  (CX), Z9, Z9
@@ -10479,7 +10555,7 @@ again204:
 	VPERMPS      Z15, Z12, Z12
 	VMOVUPS.Z    192(R11), K3, Z13
 	VPBROADCASTD word_7fffffff<>+0(SB), Z17
-	MOVBLZX      nesterov+152(FP), R13
+	MOVBLZX      nesterov+80(FP), R13
 	NEGL         R13
 	KMOVW        R13, K4
 	VMULPS.BCST  (CX), Z8, Z8
@@ -10521,7 +10597,7 @@ again204:
 	VPORD        Z11, Z0, K1, Z18
 	VPSRLD       $0x10, Z18, Z18
 	VPMOVDW      Z18, 64(R10)
-	MOVBLZX      nesterov+152(FP), R13
+	MOVBLZX      nesterov+80(FP), R13
 	NEGL         R13
 	KMOVW        R13, K1
 	VMULPS.BCST  (CX), Z9, Z9
@@ -10568,47 +10644,47 @@ again204:
 	ADDQ         $0x00000100, R10
 	ADDQ         $0x00000100, R11
 	SUBQ         R12, SI
-	JNZ          again204
+	JNZ          again212
 	ADDQ         BX, (DX)
 	TESTQ        BX, BX
-	JZ           keep186
-	CMPB         skip+153(FP), $0x00
-	JE           keep186
-	MOVQ         (SP), CX
+	JZ           keep194
+	CMPB         skip+81(FP), $0x00
+	JE           keep194
+	MOVQ         32(SP), CX
 	ADDQ         CX, 8(DX)
 	INCQ         16(DX)
-	MOVQ         $0x00000000, 8(SP)
-	JMP          next187
+	MOVQ         $0x00000000, 40(SP)
+	JMP          next195
 
-unusual193:
-	MOVQ         40(SP), CX
+unusual201:
+	MOVQ         72(SP), CX
 	MOVL         (CX), DX
 	VBROADCASTSS (CX), Z0
 	VPTERNLOGD   $0xff, Z1, Z1, Z1
 	TESTL        DX, DX
-	JZ           none206
+	JZ           none214
 	CMPL         DX, $0x7f800000
-	JAE          none206
+	JAE          none214
 	VBROADCASTSS word_3f800000<>+0(SB), Z2
 	CMPL         DX, $0x71800000
-	JAE          large205
+	JAE          large213
 	CMPL         DX, $0x21800000
-	JAE          adjusted207
+	JAE          adjusted215
 	VBROADCASTSS word_6c000000<>+0(SB), Z2
-	JMP          adjusted207
+	JMP          adjusted215
 
-large205:
+large213:
 	VBROADCASTSS word_21800000<>+0(SB), Z2
-	JMP          adjusted207
+	JMP          adjusted215
 
-none206:
+none214:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z2
 	VPXORD       Z1, Z1, Z1
 
-adjusted207:
+adjusted215:
 	VMULPS             Z2, Z0, Z0
-	MOVQ               tables+128(FP), CX
+	MOVQ               tables+56(FP), CX
 	VRCP14SS           X0, X0, X3
 	VMULSS             word_3f98fc50<>+0(SB), X3, X3
 	VBROADCASTSS       X3, Z3
@@ -10621,16 +10697,16 @@ adjusted207:
 	VMOVUPS            192(CX), Z3
 	VFMADD231PS.RD_SAE Z0, Z3, Z4
 	VMOVUPS            Z4, 64(AX)
-	MOVQ               32(SP), CX
-	MOVQ               scratch+160(FP), DX
+	MOVQ               64(SP), CX
+	MOVQ               scratch+88(FP), DX
 	SHLQ               $0x01, DX
 	ADDQ               $0x00003780, DX
-	SUBQ               16(SP), DX
-	MOVQ               24(SP), BX
+	SUBQ               48(SP), DX
+	MOVQ               56(SP), BX
 	CMPQ               BX, $0x40
-	JB                 done209
+	JB                 done217
 
-loop208:
+loop216:
 	VMOVUPS          4736(DX), Z0
 	VMULPS           Z2, Z0, Z0
 	VPANDD           Z1, Z0, Z0
@@ -10696,7 +10772,7 @@ loop208:
 	VPSLLD           $0x18, Z6, Z6
 	VPTERNLOGD       $0x96, Z5, Z4, Z3
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z3
-	VPRORVQ.BCST     192(SP), Z3, Z3
+	VPRORVQ.BCST     224(SP), Z3, Z3
 	VPSRLQ           $0x1c, Z3, Z0
 	VPORQ            Z0, Z3, Z3
 	VPMOVQD          Z3, Y3
@@ -10708,11 +10784,11 @@ loop208:
 	ADDQ             $0x00000020, CX
 	SUBQ             $0x40, BX
 	CMPQ             BX, $0x40
-	JAE              loop208
+	JAE              loop216
 
-done209:
+done217:
 	TESTQ            BX, BX
-	JZ               none210
+	JZ               none218
 	MOVQ             $-1, SI
 	BZHIQ            BX, SI, SI
 	KMOVD            SI, K1
@@ -10794,7 +10870,7 @@ done209:
 	VPSLLD           $0x18, Z1, Z1
 	VPTERNLOGD       $0x96, Z5, Z4, Z3
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z1, Z3
-	VPRORVQ.BCST     192(SP), Z3, Z3
+	VPRORVQ.BCST     224(SP), Z3, Z3
 	VPSRLQ           $0x1c, Z3, Z0
 	VPORQ            Z0, Z3, Z3
 	VPMOVQD          Z3, Y3
@@ -10803,38 +10879,38 @@ done209:
 	VPERMD           Z3, Z0, Z3
 	VMOVDQU8         Z3, K5, (CX)
 
-none210:
-	JMP coded194
+none218:
+	JMP coded202
 
-unusual199:
-	MOVQ         40(SP), DX
+unusual207:
+	MOVQ         72(SP), DX
 	MOVL         (DX), BX
 	VBROADCASTSS (DX), Z0
 	VPTERNLOGD   $0xff, Z2, Z2, Z2
 	TESTL        BX, BX
-	JZ           none212
+	JZ           none220
 	CMPL         BX, $0x7f800000
-	JAE          none212
+	JAE          none220
 	VBROADCASTSS word_3f800000<>+0(SB), Z3
 	CMPL         BX, $0x71800000
-	JAE          large211
+	JAE          large219
 	CMPL         BX, $0x21800000
-	JAE          adjusted213
+	JAE          adjusted221
 	VBROADCASTSS word_6c000000<>+0(SB), Z3
-	JMP          adjusted213
+	JMP          adjusted221
 
-large211:
+large219:
 	VBROADCASTSS word_21800000<>+0(SB), Z3
-	JMP          adjusted213
+	JMP          adjusted221
 
-none212:
+none220:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z3
 	VPXORD       Z2, Z2, Z2
 
-adjusted213:
+adjusted221:
 	VMULPS             Z3, Z0, Z0
-	MOVQ               tables+128(FP), DX
+	MOVQ               tables+56(FP), DX
 	VRCP14SS           X0, X0, X4
 	VMULSS             word_3f98fc50<>+0(SB), X4, X4
 	VBROADCASTSS       X4, Z4
@@ -10847,16 +10923,16 @@ adjusted213:
 	VMOVUPS            192(DX), Z4
 	VFMADD231PS.RD_SAE Z0, Z4, Z5
 	VMOVUPS            Z5, 64(CX)
-	MOVQ               32(SP), DX
-	MOVQ               scratch+160(FP), BX
+	MOVQ               64(SP), DX
+	MOVQ               scratch+88(FP), BX
 	SHLQ               $0x01, BX
 	ADDQ               $0x00003780, BX
-	SUBQ               16(SP), BX
-	MOVQ               24(SP), SI
+	SUBQ               48(SP), BX
+	MOVQ               56(SP), SI
 	CMPQ               SI, $0x40
-	JB                 done215
+	JB                 done223
 
-loop214:
+loop222:
 	VMOVUPS          4736(BX), Z0
 	VMULPS           Z3, Z0, Z0
 	VPANDD           Z2, Z0, Z0
@@ -10922,7 +10998,7 @@ loop214:
 	VPSLLD           $0x18, Z7, Z7
 	VPTERNLOGD       $0x96, Z6, Z5, Z4
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z7, Z4
-	VPRORVQ.BCST     200(SP), Z4, Z4
+	VPRORVQ.BCST     232(SP), Z4, Z4
 	VPSRLQ           $0x1c, Z4, Z0
 	VPORQ            Z0, Z4, Z4
 	VPMOVQD          Z4, Y4
@@ -10934,11 +11010,11 @@ loop214:
 	ADDQ             $0x00000020, DX
 	SUBQ             $0x40, SI
 	CMPQ             SI, $0x40
-	JAE              loop214
+	JAE              loop222
 
-done215:
+done223:
 	TESTQ            SI, SI
-	JZ               none216
+	JZ               none224
 	MOVQ             $-1, DI
 	BZHIQ            SI, DI, DI
 	KMOVD            DI, K1
@@ -11020,7 +11096,7 @@ done215:
 	VPSLLD           $0x18, Z3, Z3
 	VPTERNLOGD       $0x96, Z6, Z5, Z4
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z3, Z4
-	VPRORVQ.BCST     200(SP), Z4, Z4
+	VPRORVQ.BCST     232(SP), Z4, Z4
 	VPSRLQ           $0x1c, Z4, Z0
 	VPORQ            Z0, Z4, Z4
 	VPMOVQD          Z4, Y4
@@ -11029,54 +11105,72 @@ done215:
 	VPERMD           Z4, Z0, Z4
 	VMOVDQU8         Z4, K5, (DX)
 
-none216:
-	JMP coded200
+none224:
+	JMP coded208
 
-// func AdamW4bitWBF16GF32AVX512(w []uint16, g []float32, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, tables *[160]uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
+// func AdamW4bitWBF16GF32AVX512(parameters [][11]uintptr, block int, tables *[160]uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, POPCNT
-TEXT ·AdamW4bitWBF16GF32AVX512(SB), $480-200
-	MOVQ    $0x00000000, 24(SP)
-	MOVQ    scratch+184(FP), AX
-	MOVQ    AX, 16(SP)
+TEXT ·AdamW4bitWBF16GF32AVX512(SB), $528-80
+	MOVQ    $0x00000000, 72(SP)
+	MOVQ    scratch+64(FP), AX
+	MOVQ    AX, 64(SP)
 	VMOVSS  word_3f800000<>+0(SB), X0
-	MOVQ    s+168(FP), AX
+	MOVQ    s+48(FP), AX
 	VDIVSS  24(AX), X0, X0
-	VMOVSS  X0, 64(SP)
-	MOVQ    scratch+184(FP), AX
-	MOVQ    tables+152(FP), CX
+	VMOVSS  X0, 112(SP)
+	MOVQ    scratch+64(FP), AX
+	MOVQ    tables+32(FP), CX
 	VMOVUPS 384(CX), Z0
 	VMOVUPS Z0, 28736(AX)
 	VMOVUPS 448(CX), Z0
 	VMOVUPS Z0, 28800(AX)
-	MOVQ    w_len+8(FP), AX
-	TESTQ   AX, AX
-	JZ      finished218
 
-block217:
-	MOVQ    block+144(FP), CX
+parameter225:
+	SUBQ  $0x01, parameters_len+8(FP)
+	JB    end226
+	MOVQ  parameters_base+0(FP), AX
+	ADDQ  $0x58, parameters_base+0(FP)
+	MOVQ  16(AX), CX
+	MOVQ  CX, 8(SP)
+	MOVQ  24(AX), CX
+	MOVQ  CX, 16(SP)
+	MOVQ  40(AX), CX
+	MOVQ  CX, 24(SP)
+	MOVQ  32(AX), CX
+	MOVQ  CX, 32(SP)
+	MOVQ  48(AX), CX
+	MOVQ  CX, 40(SP)
+	MOVQ  (AX), CX
+	MOVQ  CX, (SP)
+	MOVQ  56(AX), AX
+	TESTQ AX, AX
+	JZ    finished228
+
+block227:
+	MOVQ    block+24(FP), CX
 	CMPQ    CX, AX
 	CMOVQGT AX, CX
 	SUBQ    CX, AX
-	MOVQ    CX, (SP)
-	MOVQ    CX, 8(SP)
-	CMPQ    24(SP), CX
-	JNE     apart219
+	MOVQ    CX, 48(SP)
+	MOVQ    CX, 56(SP)
+	CMPQ    72(SP), CX
+	JNE     apart229
 	TESTQ   $0x0000003f, CX
-	JNZ     apart219
-	MOVQ    40(SP), CX
+	JNZ     apart229
+	MOVQ    88(SP), CX
 	MOVL    (CX), CX
 	SUBL    $0x21800000, CX
 	CMPL    CX, $0x50000000
-	JAE     apart219
-	MOVQ    56(SP), CX
+	JAE     apart229
+	MOVQ    104(SP), CX
 	MOVL    (CX), CX
 	SUBL    $0x21800000, CX
 	CMPL    CX, $0x50000000
-	JAE     apart219
+	JAE     apart229
 
-begun220:
-	MOVQ               s+168(FP), CX
-	VBROADCASTSS       64(SP), Z0
+begun230:
+	MOVQ               s+48(FP), CX
+	VBROADCASTSS       112(SP), Z0
 	VBROADCASTSS       24(CX), Z5
 	VBROADCASTSS       32(CX), Z6
 	VBROADCASTSS       28(CX), Z7
@@ -11092,29 +11186,29 @@ begun220:
 	VPXORD             Z15, Z15, Z15
 	MOVL               $0x0000ff00, DX
 	KMOVW              DX, K2
-	MOVBLZX            highFirst+178(FP), DX
+	MOVBLZX            highFirst+58(FP), DX
 	SHLL               $0x02, DX
 	VPBROADCASTD       DX, Z16
 	VPXORD             nibbles_0_4_8_c_10_14_18_1c_0_4_8_c_10_14_18_1c<>+0(SB), Z16, Z16
-	MOVQ               tables+152(FP), DX
-	MOVQ               mScales_base+96(FP), BX
+	MOVQ               tables+32(FP), DX
+	MOVQ               24(SP), BX
 	VBROADCASTSS       (BX), Z17
 	VMULPS             (DX), Z17, Z17
 	VPXORD             Z18, Z18, Z18
-	MOVQ               vScales_base+120(FP), BX
+	MOVQ               40(SP), BX
 	VBROADCASTSS       (BX), Z19
 	VMULPS             64(DX), Z19, Z19
 	VPXORD             Z20, Z20, Z20
-	CMPQ               24(SP), $0x00
-	JE                 alone222
-	MOVBLZX            highFirst+178(FP), DX
+	CMPQ               72(SP), $0x00
+	JE                 alone232
+	MOVBLZX            highFirst+58(FP), DX
 	SHLQ               $0x05, DX
-	MOVQ               DX, 72(SP)
-	MOVQ               scratch+184(FP), DX
+	MOVQ               DX, 120(SP)
+	MOVQ               scratch+64(FP), DX
 	ADDQ               $0x00006f00, DX
-	MOVQ               40(SP), BX
+	MOVQ               88(SP), BX
 	VBROADCASTSS       (BX), Z21
-	MOVQ               tables+152(FP), BX
+	MOVQ               tables+32(FP), BX
 	VRCP14SS           X21, X21, X22
 	VMULSS             word_3f98fc50<>+0(SB), X22, X22
 	VBROADCASTSS       X22, Z22
@@ -11127,9 +11221,9 @@ begun220:
 	VMOVUPS            192(BX), Z22
 	VFMADD231PS.RD_SAE Z21, Z22, Z23
 	VMOVUPS            Z23, 64(DX)
-	MOVQ               56(SP), BX
+	MOVQ               104(SP), BX
 	VBROADCASTSS       (BX), Z21
-	MOVQ               tables+152(FP), BX
+	MOVQ               tables+32(FP), BX
 	VRCP14SS           X21, X21, X22
 	VMULSS             word_417fd70a<>+0(SB), X22, X22
 	VBROADCASTSS       X22, Z22
@@ -11138,24 +11232,24 @@ begun220:
 	VMOVUPS            512(BX), Z22
 	VFMADD231PS.RD_SAE Z21, Z22, Z23
 	VMOVUPS            Z23, 128(DX)
-	CMPB               nesterov+176(FP), $0x00
-	JE                 plain223
-	MOVQ               32(SP), BX
-	MOVQ               48(SP), SI
-	MOVQ               scratch+184(FP), DI
+	CMPB               nesterov+56(FP), $0x00
+	JE                 plain233
+	MOVQ               80(SP), BX
+	MOVQ               96(SP), SI
+	MOVQ               scratch+64(FP), DI
 	SHLQ               $0x01, DI
 	ADDQ               $0x00003780, DI
-	SUBQ               16(SP), DI
-	MOVQ               w_base+0(FP), R8
-	MOVQ               g_base+24(FP), R9
-	MOVQ               mCodes_base+48(FP), R10
-	MOVQ               16(SP), R11
-	MOVQ               vCodes_base+72(FP), R12
-	MOVQ               (SP), R13
+	SUBQ               64(SP), DI
+	MOVQ               (SP), R8
+	MOVQ               8(SP), R9
+	MOVQ               16(SP), R10
+	MOVQ               64(SP), R11
+	MOVQ               32(SP), R12
+	MOVQ               48(SP), R13
 	CMPQ               R13, $0x40
-	JB                 done225
+	JB                 done235
 
-loop224:
+loop234:
 	PREFETCHT0         2048(R8)
 	PREFETCHT0         2112(R8)
 	PREFETCHT0         4096(R9)
@@ -11302,7 +11396,7 @@ loop224:
 	VPSLLD             $0x18, Z25, Z25
 	VPTERNLOGD         $0x96, Z24, Z23, Z22
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z25, Z22
-	VPRORVQ.BCST       72(SP), Z22, Z22
+	VPRORVQ.BCST       120(SP), Z22, Z22
 	VPSRLQ             $0x1c, Z22, Z21
 	VPORQ              Z21, Z22, Z22
 	VPMOVQD            Z22, Y22
@@ -11424,7 +11518,7 @@ loop224:
 	VPSLLD             $0x18, Z25, Z25
 	VPTERNLOGD         $0x96, Z24, Z23, Z22
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z25, Z22
-	VPRORVQ.BCST       72(SP), Z22, Z22
+	VPRORVQ.BCST       120(SP), Z22, Z22
 	VPSRLQ             $0x1c, Z22, Z21
 	VPORQ              Z21, Z22, Z22
 	VPMOVQD            Z22, Y22
@@ -11442,28 +11536,28 @@ loop224:
 	ADDQ               $0x00000020, SI
 	SUBQ               $0x40, R13
 	CMPQ               R13, $0x40
-	JAE                loop224
+	JAE                loop234
 
-done225:
-	JMP updated221
+done235:
+	JMP updated231
 
-plain223:
-	MOVQ 32(SP), BX
-	MOVQ 48(SP), SI
-	MOVQ scratch+184(FP), DI
+plain233:
+	MOVQ 80(SP), BX
+	MOVQ 96(SP), SI
+	MOVQ scratch+64(FP), DI
 	SHLQ $0x01, DI
 	ADDQ $0x00003780, DI
-	SUBQ 16(SP), DI
-	MOVQ w_base+0(FP), R8
-	MOVQ g_base+24(FP), R9
-	MOVQ mCodes_base+48(FP), R10
-	MOVQ 16(SP), R11
-	MOVQ vCodes_base+72(FP), R12
-	MOVQ (SP), R13
+	SUBQ 64(SP), DI
+	MOVQ (SP), R8
+	MOVQ 8(SP), R9
+	MOVQ 16(SP), R10
+	MOVQ 64(SP), R11
+	MOVQ 32(SP), R12
+	MOVQ 48(SP), R13
 	CMPQ R13, $0x40
-	JB   done227
+	JB   done237
 
-loop226:
+loop236:
 	PREFETCHT0         2048(R8)
 	PREFETCHT0         2112(R8)
 	PREFETCHT0         4096(R9)
@@ -11604,7 +11698,7 @@ loop226:
 	VPSLLD             $0x18, Z25, Z25
 	VPTERNLOGD         $0x96, Z24, Z23, Z22
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z25, Z22
-	VPRORVQ.BCST       72(SP), Z22, Z22
+	VPRORVQ.BCST       120(SP), Z22, Z22
 	VPSRLQ             $0x1c, Z22, Z21
 	VPORQ              Z21, Z22, Z22
 	VPMOVQD            Z22, Y22
@@ -11720,7 +11814,7 @@ loop226:
 	VPSLLD             $0x18, Z25, Z25
 	VPTERNLOGD         $0x96, Z24, Z23, Z22
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z25, Z22
-	VPRORVQ.BCST       72(SP), Z22, Z22
+	VPRORVQ.BCST       120(SP), Z22, Z22
 	VPSRLQ             $0x1c, Z22, Z21
 	VPORQ              Z21, Z22, Z22
 	VPMOVQD            Z22, Y22
@@ -11738,24 +11832,24 @@ loop226:
 	ADDQ               $0x00000020, SI
 	SUBQ               $0x40, R13
 	CMPQ               R13, $0x40
-	JAE                loop226
+	JAE                loop236
 
-done227:
-	JMP updated221
+done237:
+	JMP updated231
 
-alone222:
-	CMPB nesterov+176(FP), $0x00
-	JE   plain228
-	MOVQ w_base+0(FP), DX
-	MOVQ g_base+24(FP), BX
-	MOVQ mCodes_base+48(FP), SI
-	MOVQ 16(SP), DI
-	MOVQ vCodes_base+72(FP), R8
-	MOVQ (SP), R9
+alone232:
+	CMPB nesterov+56(FP), $0x00
+	JE   plain238
+	MOVQ (SP), DX
+	MOVQ 8(SP), BX
+	MOVQ 16(SP), SI
+	MOVQ 64(SP), DI
+	MOVQ 32(SP), R8
+	MOVQ 48(SP), R9
 	CMPQ R9, $0x40
-	JB   done230
+	JB   done240
 
-loop229:
+loop239:
 	PREFETCHT0   2048(DX)
 	PREFETCHT0   2112(DX)
 	PREFETCHT0   4096(BX)
@@ -11933,11 +12027,11 @@ loop229:
 	ADDQ         $0x00000020, R8
 	SUBQ         $0x40, R9
 	CMPQ         R9, $0x40
-	JAE          loop229
+	JAE          loop239
 
-done230:
+done240:
 	TESTQ        R9, R9
-	JZ           done231
+	JZ           done241
 	MOVQ         $-1, R10
 	BZHIQ        R9, R10, R10
 	LEAQ         1(R9), R11
@@ -11947,8 +12041,8 @@ done230:
 	KMOVQ        R12, K3
 	VMOVDQU8.Z   (SI), K3, Z10
 	ADDQ         R11, SI
-	VMOVDQU64    Z10, 80(SP)
-	LEAQ         80(SP), SI
+	VMOVDQU64    Z10, 128(SP)
+	LEAQ         128(SP), SI
 	LEAQ         1(R9), R9
 	SHRQ         $0x01, R9
 	MOVQ         $-1, R11
@@ -11956,8 +12050,8 @@ done230:
 	KMOVQ        R11, K3
 	VMOVDQU8.Z   (R8), K3, Z10
 	ADDQ         R9, R8
-	VMOVDQU64    Z10, 144(SP)
-	LEAQ         144(SP), R8
+	VMOVDQU64    Z10, 192(SP)
+	LEAQ         192(SP), R8
 	KMOVW        R10, K3
 	SHRQ         $0x10, R10
 	KMOVW        R10, K4
@@ -12143,20 +12237,20 @@ done230:
 	VPERMW       Z10, Z9, Z10
 	VMOVDQU16    Z10, 64(DI)
 
-done231:
-	JMP updated221
+done241:
+	JMP updated231
 
-plain228:
-	MOVQ w_base+0(FP), DX
-	MOVQ g_base+24(FP), BX
-	MOVQ mCodes_base+48(FP), SI
-	MOVQ 16(SP), DI
-	MOVQ vCodes_base+72(FP), R8
-	MOVQ (SP), R9
+plain238:
+	MOVQ (SP), DX
+	MOVQ 8(SP), BX
+	MOVQ 16(SP), SI
+	MOVQ 64(SP), DI
+	MOVQ 32(SP), R8
+	MOVQ 48(SP), R9
 	CMPQ R9, $0x40
-	JB   done233
+	JB   done243
 
-loop232:
+loop242:
 	PREFETCHT0   2048(DX)
 	PREFETCHT0   2112(DX)
 	PREFETCHT0   4096(BX)
@@ -12322,11 +12416,11 @@ loop232:
 	ADDQ         $0x00000020, R8
 	SUBQ         $0x40, R9
 	CMPQ         R9, $0x40
-	JAE          loop232
+	JAE          loop242
 
-done233:
+done243:
 	TESTQ        R9, R9
-	JZ           done234
+	JZ           done244
 	MOVQ         $-1, R10
 	BZHIQ        R9, R10, R10
 	LEAQ         1(R9), R11
@@ -12336,8 +12430,8 @@ done233:
 	KMOVQ        R12, K3
 	VMOVDQU8.Z   (SI), K3, Z10
 	ADDQ         R11, SI
-	VMOVDQU64    Z10, 208(SP)
-	LEAQ         208(SP), SI
+	VMOVDQU64    Z10, 256(SP)
+	LEAQ         256(SP), SI
 	LEAQ         1(R9), R9
 	SHRQ         $0x01, R9
 	MOVQ         $-1, R11
@@ -12345,8 +12439,8 @@ done233:
 	KMOVQ        R11, K3
 	VMOVDQU8.Z   (R8), K3, Z10
 	ADDQ         R9, R8
-	VMOVDQU64    Z10, 272(SP)
-	LEAQ         272(SP), R8
+	VMOVDQU64    Z10, 320(SP)
+	LEAQ         320(SP), R8
 	KMOVW        R10, K3
 	SHRQ         $0x10, R10
 	KMOVW        R10, K4
@@ -12520,13 +12614,13 @@ done233:
 	VPERMW       Z10, Z9, Z10
 	VMOVDQU16    Z10, 64(DI)
 
-done234:
-updated221:
+done244:
+updated231:
 	VCMPPS   $0x03, Z15, Z15, K1
 	KORTESTW K1, K1
-	JNZ      bad235
+	JNZ      bad245
 
-keep236:
+keep246:
 	VSHUFI64X2    $0x44, Z20, Z18, Z0
 	VSHUFI64X2    $0xee, Z20, Z18, Z5
 	VPMAXUD       Z5, Z0, Z0
@@ -12537,31 +12631,31 @@ keep236:
 	VPSHUFD       $0xb1, Z0, Z5
 	VPMAXUD       Z5, Z0, Z0
 	VEXTRACTI64X4 $0x01, Z0, Y5
-	MOVQ          mScales_base+96(FP), DX
+	MOVQ          24(SP), DX
 	VMOVD         X0, CX
-	CMPL          mDivisor+160(FP), $0x3f800000
-	JNE           divide238
+	CMPL          mDivisor+40(FP), $0x3f800000
+	JNE           divide248
 	CMPL          CX, $0x7f800000
-	JAE           divide238
+	JAE           divide248
 
-scale239:
+scale249:
 	MOVL  CX, (DX)
-	MOVQ  vScales_base+120(FP), DX
+	MOVQ  40(SP), DX
 	VMOVD X5, CX
-	CMPL  vDivisor+164(FP), $0x3f800000
-	JNE   divide240
+	CMPL  vDivisor+44(FP), $0x3f800000
+	JNE   divide250
 	CMPL  CX, $0x7f800000
-	JAE   divide240
+	JAE   divide250
 
-scale241:
+scale251:
 	MOVL CX, (DX)
-	MOVQ w_base+0(FP), CX
-	MOVQ 16(SP), DX
-	MOVQ (SP), BX
+	MOVQ (SP), CX
+	MOVQ 64(SP), DX
+	MOVQ 48(SP), BX
 	CMPQ BX, $0x40
-	JB   done243
+	JB   done253
 
-loop242:
+loop252:
 	VMOVDQU64 (DX), Z0
 	VMOVDQU64 Z0, (CX)
 	VMOVDQU64 64(DX), Z0
@@ -12570,9 +12664,9 @@ loop242:
 	ADDQ      $0x00000100, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop242
+	JAE       loop252
 
-done243:
+done253:
 	MOVQ      $-1, SI
 	BZHIQ     BX, SI, SI
 	VMOVDQU64 (DX), Z0
@@ -12584,56 +12678,59 @@ done243:
 	VMOVDQU16 Z0, K1, 64(CX)
 	SHRQ      $0x20, SI
 
-next237:
-	MOVQ   8(SP), CX
-	MOVQ   CX, 24(SP)
-	MOVQ   mCodes_base+48(FP), CX
-	MOVQ   CX, 32(SP)
-	MOVQ   mScales_base+96(FP), CX
-	MOVQ   CX, 40(SP)
-	MOVQ   vCodes_base+72(FP), CX
-	MOVQ   CX, 48(SP)
-	MOVQ   vScales_base+120(FP), CX
-	MOVQ   CX, 56(SP)
-	MOVQ   scratch+184(FP), CX
+next247:
+	MOVQ   56(SP), CX
+	MOVQ   CX, 72(SP)
+	MOVQ   16(SP), CX
+	MOVQ   CX, 80(SP)
+	MOVQ   24(SP), CX
+	MOVQ   CX, 88(SP)
+	MOVQ   32(SP), CX
+	MOVQ   CX, 96(SP)
+	MOVQ   40(SP), CX
+	MOVQ   CX, 104(SP)
+	MOVQ   scratch+64(FP), CX
 	SHLQ   $0x01, CX
 	ADDQ   $0x00003780, CX
-	SUBQ   16(SP), CX
-	MOVQ   CX, 16(SP)
-	MOVQ   (SP), CX
+	SUBQ   64(SP), CX
+	MOVQ   CX, 64(SP)
+	MOVQ   48(SP), CX
 	IMUL3Q $0x02, CX, DX
-	ADDQ   DX, w_base+0(FP)
+	ADDQ   DX, (SP)
 	IMUL3Q $0x04, CX, DX
-	ADDQ   DX, g_base+24(FP)
+	ADDQ   DX, 8(SP)
 	SHRQ   $0x01, CX
-	ADDQ   CX, mCodes_base+48(FP)
-	ADDQ   $0x04, mScales_base+96(FP)
-	ADDQ   CX, vCodes_base+72(FP)
-	ADDQ   $0x04, vScales_base+120(FP)
+	ADDQ   CX, 16(SP)
+	ADDQ   $0x04, 24(SP)
+	ADDQ   CX, 32(SP)
+	ADDQ   $0x04, 40(SP)
 	TESTQ  AX, AX
-	JNZ    block217
+	JNZ    block227
 
-finished218:
-	CMPQ               24(SP), $0x00
-	JE                 none244
-	MOVBLZX            highFirst+178(FP), AX
+finished228:
+	JMP parameter225
+
+end226:
+	CMPQ               72(SP), $0x00
+	JE                 none254
+	MOVBLZX            highFirst+58(FP), AX
 	SHLQ               $0x05, AX
-	MOVQ               AX, 336(SP)
-	MOVQ               scratch+184(FP), AX
+	MOVQ               AX, 384(SP)
+	MOVQ               scratch+64(FP), AX
 	ADDQ               $0x00006f00, AX
-	MOVQ               40(SP), CX
+	MOVQ               88(SP), CX
 	MOVL               (CX), CX
 	SUBL               $0x21800000, CX
 	CMPL               CX, $0x50000000
-	JAE                unusual245
-	MOVQ               56(SP), CX
+	JAE                unusual255
+	MOVQ               104(SP), CX
 	MOVL               (CX), CX
 	SUBL               $0x21800000, CX
 	CMPL               CX, $0x50000000
-	JAE                unusual245
-	MOVQ               40(SP), CX
+	JAE                unusual255
+	MOVQ               88(SP), CX
 	VBROADCASTSS       (CX), Z0
-	MOVQ               tables+152(FP), CX
+	MOVQ               tables+32(FP), CX
 	VRCP14SS           X0, X0, X1
 	VMULSS             word_3f98fc50<>+0(SB), X1, X1
 	VBROADCASTSS       X1, Z1
@@ -12646,9 +12743,9 @@ finished218:
 	VMOVUPS            192(CX), Z1
 	VFMADD231PS.RD_SAE Z0, Z1, Z2
 	VMOVUPS            Z2, 64(AX)
-	MOVQ               56(SP), CX
+	MOVQ               104(SP), CX
 	VBROADCASTSS       (CX), Z0
-	MOVQ               tables+152(FP), CX
+	MOVQ               tables+32(FP), CX
 	VRCP14SS           X0, X0, X1
 	VMULSS             word_417fd70a<>+0(SB), X1, X1
 	VBROADCASTSS       X1, Z1
@@ -12657,17 +12754,17 @@ finished218:
 	VMOVUPS            512(CX), Z1
 	VFMADD231PS.RD_SAE Z0, Z1, Z2
 	VMOVUPS            Z2, 128(AX)
-	MOVQ               32(SP), CX
-	MOVQ               48(SP), DX
-	MOVQ               scratch+184(FP), BX
+	MOVQ               80(SP), CX
+	MOVQ               96(SP), DX
+	MOVQ               scratch+64(FP), BX
 	SHLQ               $0x01, BX
 	ADDQ               $0x00003780, BX
-	SUBQ               16(SP), BX
-	MOVQ               24(SP), SI
+	SUBQ               64(SP), BX
+	MOVQ               72(SP), SI
 	CMPQ               SI, $0x40
-	JB                 done248
+	JB                 done258
 
-loop247:
+loop257:
 	VMOVUPS            4736(BX), Z0
 	VMULPS             192(AX), Z0, Z1
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z1, Z1
@@ -12725,7 +12822,7 @@ loop247:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       336(SP), Z1, Z1
+	VPRORVQ.BCST       384(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -12766,7 +12863,7 @@ loop247:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       336(SP), Z1, Z1
+	VPRORVQ.BCST       384(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -12779,11 +12876,11 @@ loop247:
 	ADDQ               $0x00000020, DX
 	SUBQ               $0x40, SI
 	CMPQ               SI, $0x40
-	JAE                loop247
+	JAE                loop257
 
-done248:
+done258:
 	TESTQ              SI, SI
-	JZ                 none249
+	JZ                 none259
 	MOVQ               $-1, DI
 	BZHIQ              SI, DI, DI
 	KMOVD              DI, K1
@@ -12857,7 +12954,7 @@ done248:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       336(SP), Z1, Z1
+	VPRORVQ.BCST       384(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -12898,7 +12995,7 @@ done248:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       336(SP), Z1, Z1
+	VPRORVQ.BCST       384(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -12907,35 +13004,35 @@ done248:
 	VPERMD             Z1, Z0, Z1
 	VMOVDQU8           Z1, K5, (DX)
 
-none249:
-coded246:
-	MOVQ $0x00000000, 24(SP)
+none259:
+coded256:
+	MOVQ $0x00000000, 72(SP)
 
-none244:
+none254:
 	VZEROUPPER
 	RET
 
-apart219:
-	CMPQ               24(SP), $0x00
-	JE                 none250
-	MOVBLZX            highFirst+178(FP), CX
+apart229:
+	CMPQ               72(SP), $0x00
+	JE                 none260
+	MOVBLZX            highFirst+58(FP), CX
 	SHLQ               $0x05, CX
-	MOVQ               CX, 344(SP)
-	MOVQ               scratch+184(FP), CX
+	MOVQ               CX, 392(SP)
+	MOVQ               scratch+64(FP), CX
 	ADDQ               $0x00006f00, CX
-	MOVQ               40(SP), DX
+	MOVQ               88(SP), DX
 	MOVL               (DX), DX
 	SUBL               $0x21800000, DX
 	CMPL               DX, $0x50000000
-	JAE                unusual251
-	MOVQ               56(SP), DX
+	JAE                unusual261
+	MOVQ               104(SP), DX
 	MOVL               (DX), DX
 	SUBL               $0x21800000, DX
 	CMPL               DX, $0x50000000
-	JAE                unusual251
-	MOVQ               40(SP), DX
+	JAE                unusual261
+	MOVQ               88(SP), DX
 	VBROADCASTSS       (DX), Z0
-	MOVQ               tables+152(FP), DX
+	MOVQ               tables+32(FP), DX
 	VRCP14SS           X0, X0, X5
 	VMULSS             word_3f98fc50<>+0(SB), X5, X5
 	VBROADCASTSS       X5, Z5
@@ -12948,9 +13045,9 @@ apart219:
 	VMOVUPS            192(DX), Z5
 	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VMOVUPS            Z6, 64(CX)
-	MOVQ               56(SP), DX
+	MOVQ               104(SP), DX
 	VBROADCASTSS       (DX), Z0
-	MOVQ               tables+152(FP), DX
+	MOVQ               tables+32(FP), DX
 	VRCP14SS           X0, X0, X5
 	VMULSS             word_417fd70a<>+0(SB), X5, X5
 	VBROADCASTSS       X5, Z5
@@ -12959,17 +13056,17 @@ apart219:
 	VMOVUPS            512(DX), Z5
 	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VMOVUPS            Z6, 128(CX)
-	MOVQ               32(SP), DX
-	MOVQ               48(SP), BX
-	MOVQ               scratch+184(FP), SI
+	MOVQ               80(SP), DX
+	MOVQ               96(SP), BX
+	MOVQ               scratch+64(FP), SI
 	SHLQ               $0x01, SI
 	ADDQ               $0x00003780, SI
-	SUBQ               16(SP), SI
-	MOVQ               24(SP), DI
+	SUBQ               64(SP), SI
+	MOVQ               72(SP), DI
 	CMPQ               DI, $0x40
-	JB                 done254
+	JB                 done264
 
-loop253:
+loop263:
 	VMOVUPS            4736(SI), Z0
 	VMULPS             192(CX), Z0, Z5
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z5, Z5
@@ -13027,7 +13124,7 @@ loop253:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPRORVQ.BCST       392(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -13068,7 +13165,7 @@ loop253:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPRORVQ.BCST       392(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -13081,11 +13178,11 @@ loop253:
 	ADDQ               $0x00000020, BX
 	SUBQ               $0x40, DI
 	CMPQ               DI, $0x40
-	JAE                loop253
+	JAE                loop263
 
-done254:
+done264:
 	TESTQ              DI, DI
-	JZ                 none255
+	JZ                 none265
 	MOVQ               $-1, R8
 	BZHIQ              DI, R8, R8
 	KMOVD              R8, K1
@@ -13159,7 +13256,7 @@ done254:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPRORVQ.BCST       392(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -13200,7 +13297,7 @@ done254:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPRORVQ.BCST       392(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -13209,48 +13306,48 @@ done254:
 	VPERMD             Z5, Z0, Z5
 	VMOVDQU8           Z5, K5, (BX)
 
-none255:
-coded252:
-	MOVQ $0x00000000, 24(SP)
+none265:
+coded262:
+	MOVQ $0x00000000, 72(SP)
 
-none250:
-	JMP begun220
+none260:
+	JMP begun230
 
-divide238:
-	VDIVSS mDivisor+160(FP), X0, X6
+divide248:
+	VDIVSS mDivisor+40(FP), X0, X6
 	VMOVD  X6, CX
 	CMPL   CX, $0x7f800000
-	JB     scale239
+	JB     scale249
 	VMOVD  X0, CX
 	CMPL   CX, $0x7f800000
-	JB     scale239
+	JB     scale249
 	MOVL   $0x7fc00000, CX
-	JMP    scale239
+	JMP    scale249
 
-divide240:
-	VDIVSS vDivisor+164(FP), X5, X0
+divide250:
+	VDIVSS vDivisor+44(FP), X5, X0
 	VMOVD  X0, CX
 	CMPL   CX, $0x7f800000
-	JB     scale241
+	JB     scale251
 	VMOVD  X5, CX
 	CMPL   CX, $0x7f800000
-	JB     scale241
+	JB     scale251
 	MOVL   $0x7fc00000, CX
-	JMP    scale241
+	JMP    scale251
 
-bad235:
-	MOVQ   counts+192(FP), DX
+bad245:
+	MOVQ   counts+72(FP), DX
 	XORL   BX, BX
 	VPXORD Z18, Z18, Z18
 	VPXORD Z20, Z20, Z20
-	MOVQ   (SP), SI
-	MOVQ   w_base+0(FP), DI
-	MOVQ   g_base+24(FP), R8
-	MOVQ   mCodes_base+48(FP), R9
-	MOVQ   16(SP), R10
-	MOVQ   vCodes_base+72(FP), R11
+	MOVQ   48(SP), SI
+	MOVQ   (SP), DI
+	MOVQ   8(SP), R8
+	MOVQ   16(SP), R9
+	MOVQ   64(SP), R10
+	MOVQ   32(SP), R11
 
-again256:
+again266:
 	MOVL         $0x00000040, R12
 	CMPQ         SI, R12
 	CMOVQLT      SI, R12
@@ -13263,8 +13360,8 @@ again256:
 	KMOVQ        R15, K1
 	VMOVDQU8.Z   (R9), K1, Z0
 	ADDQ         R14, R9
-	VMOVDQU64    Z0, 352(SP)
-	LEAQ         352(SP), R14
+	VMOVDQU64    Z0, 400(SP)
+	LEAQ         400(SP), R14
 	LEAQ         1(R12), R15
 	SHRQ         $0x01, R15
 	MOVQ         $-1, BP
@@ -13272,8 +13369,8 @@ again256:
 	KMOVQ        BP, K1
 	VMOVDQU8.Z   (R11), K1, Z0
 	ADDQ         R15, R11
-	VMOVDQU64    Z0, 416(SP)
-	LEAQ         416(SP), R15
+	VMOVDQU64    Z0, 464(SP)
+	LEAQ         464(SP), R15
 	KMOVW        R13, K1
 	SHRQ         $0x10, R13
 	KMOVW        R13, K3
@@ -13301,7 +13398,7 @@ again256:
 	VPSRLVD      Z16, Z21, Z21
 	VPERMPS      Z19, Z21, Z21
 	VPBROADCASTD word_7fffffff<>+0(SB), Z22
-	MOVBLZX      nesterov+176(FP), BP
+	MOVBLZX      nesterov+56(FP), BP
 	NEGL         BP
 	KMOVW        BP, K4
 	VMULPS.BCST  (CX), Z10, Z10
@@ -13350,7 +13447,7 @@ again256:
 	VPORD        Z23, Z0, K1, Z24
 	VPSRLD       $0x10, Z24, Z24
 	VPMOVDW      Z24, (R10)
-	MOVBLZX      nesterov+176(FP), BP
+	MOVBLZX      nesterov+56(FP), BP
 	NEGL         BP
 	KMOVW        BP, K1
 	VMULPS.BCST  (CX), Z11, Z11
@@ -13430,7 +13527,7 @@ again256:
 	VPSRLVD      Z16, Z21, Z21
 	VPERMPS      Z19, Z21, Z21
 	VPBROADCASTD word_7fffffff<>+0(SB), Z22
-	MOVBLZX      nesterov+176(FP), R13
+	MOVBLZX      nesterov+56(FP), R13
 	NEGL         R13
 	KMOVW        R13, K4
 	VMULPS.BCST  (CX), Z10, Z10
@@ -13479,7 +13576,7 @@ again256:
 	VPORD        Z23, Z0, K1, Z24
 	VPSRLD       $0x10, Z24, Z24
 	VPMOVDW      Z24, 64(R10)
-	MOVBLZX      nesterov+176(FP), R13
+	MOVBLZX      nesterov+56(FP), R13
 	NEGL         R13
 	KMOVW        R13, K1
 	VMULPS.BCST  (CX), Z11, Z11
@@ -13536,47 +13633,47 @@ again256:
 	ADDQ         $0x00000100, R8
 	ADDQ         $0x00000100, R10
 	SUBQ         R12, SI
-	JNZ          again256
+	JNZ          again266
 	ADDQ         BX, (DX)
 	TESTQ        BX, BX
-	JZ           keep236
-	CMPB         skip+177(FP), $0x00
-	JE           keep236
-	MOVQ         (SP), CX
+	JZ           keep246
+	CMPB         skip+57(FP), $0x00
+	JE           keep246
+	MOVQ         48(SP), CX
 	ADDQ         CX, 8(DX)
 	INCQ         16(DX)
-	MOVQ         $0x00000000, 8(SP)
-	JMP          next237
+	MOVQ         $0x00000000, 56(SP)
+	JMP          next247
 
-unusual245:
-	MOVQ         40(SP), CX
+unusual255:
+	MOVQ         88(SP), CX
 	MOVL         (CX), DX
 	VBROADCASTSS (CX), Z0
 	VPTERNLOGD   $0xff, Z1, Z1, Z1
 	TESTL        DX, DX
-	JZ           none258
+	JZ           none268
 	CMPL         DX, $0x7f800000
-	JAE          none258
+	JAE          none268
 	VBROADCASTSS word_3f800000<>+0(SB), Z3
 	CMPL         DX, $0x71800000
-	JAE          large257
+	JAE          large267
 	CMPL         DX, $0x21800000
-	JAE          adjusted259
+	JAE          adjusted269
 	VBROADCASTSS word_6c000000<>+0(SB), Z3
-	JMP          adjusted259
+	JMP          adjusted269
 
-large257:
+large267:
 	VBROADCASTSS word_21800000<>+0(SB), Z3
-	JMP          adjusted259
+	JMP          adjusted269
 
-none258:
+none268:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z3
 	VPXORD       Z1, Z1, Z1
 
-adjusted259:
+adjusted269:
 	VMULPS             Z3, Z0, Z0
-	MOVQ               tables+152(FP), CX
+	MOVQ               tables+32(FP), CX
 	VRCP14SS           X0, X0, X4
 	VMULSS             word_3f98fc50<>+0(SB), X4, X4
 	VBROADCASTSS       X4, Z4
@@ -13589,34 +13686,34 @@ adjusted259:
 	VMOVUPS            192(CX), Z4
 	VFMADD231PS.RD_SAE Z0, Z4, Z5
 	VMOVUPS            Z5, 64(AX)
-	MOVQ               56(SP), CX
+	MOVQ               104(SP), CX
 	MOVL               (CX), DX
 	VBROADCASTSS       (CX), Z0
 	VPTERNLOGD         $0xff, Z2, Z2, Z2
 	TESTL              DX, DX
-	JZ                 none261
+	JZ                 none271
 	CMPL               DX, $0x7f800000
-	JAE                none261
+	JAE                none271
 	VBROADCASTSS       word_3f800000<>+0(SB), Z4
 	CMPL               DX, $0x71800000
-	JAE                large260
+	JAE                large270
 	CMPL               DX, $0x21800000
-	JAE                adjusted262
+	JAE                adjusted272
 	VBROADCASTSS       word_6c000000<>+0(SB), Z4
-	JMP                adjusted262
+	JMP                adjusted272
 
-large260:
+large270:
 	VBROADCASTSS word_21800000<>+0(SB), Z4
-	JMP          adjusted262
+	JMP          adjusted272
 
-none261:
+none271:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z4
 	VPXORD       Z2, Z2, Z2
 
-adjusted262:
+adjusted272:
 	VMULPS             Z4, Z0, Z0
-	MOVQ               tables+152(FP), CX
+	MOVQ               tables+32(FP), CX
 	VRCP14SS           X0, X0, X5
 	VMULSS             word_417fd70a<>+0(SB), X5, X5
 	VBROADCASTSS       X5, Z5
@@ -13625,17 +13722,17 @@ adjusted262:
 	VMOVUPS            512(CX), Z5
 	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VMOVUPS            Z6, 128(AX)
-	MOVQ               32(SP), CX
-	MOVQ               48(SP), DX
-	MOVQ               scratch+184(FP), BX
+	MOVQ               80(SP), CX
+	MOVQ               96(SP), DX
+	MOVQ               scratch+64(FP), BX
 	SHLQ               $0x01, BX
 	ADDQ               $0x00003780, BX
-	SUBQ               16(SP), BX
-	MOVQ               24(SP), SI
+	SUBQ               64(SP), BX
+	MOVQ               72(SP), SI
 	CMPQ               SI, $0x40
-	JB                 done264
+	JB                 done274
 
-loop263:
+loop273:
 	VMOVUPS            4736(BX), Z0
 	VMULPS             Z3, Z0, Z0
 	VPANDD             Z1, Z0, Z0
@@ -13701,7 +13798,7 @@ loop263:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       336(SP), Z5, Z5
+	VPRORVQ.BCST       384(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -13750,7 +13847,7 @@ loop263:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       336(SP), Z5, Z5
+	VPRORVQ.BCST       384(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -13763,11 +13860,11 @@ loop263:
 	ADDQ               $0x00000020, DX
 	SUBQ               $0x40, SI
 	CMPQ               SI, $0x40
-	JAE                loop263
+	JAE                loop273
 
-done264:
+done274:
 	TESTQ              SI, SI
-	JZ                 none265
+	JZ                 none275
 	MOVQ               $-1, DI
 	BZHIQ              SI, DI, DI
 	KMOVD              DI, K1
@@ -13849,7 +13946,7 @@ done264:
 	VPSLLD             $0x18, Z1, Z1
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z1, Z5
-	VPRORVQ.BCST       336(SP), Z5, Z5
+	VPRORVQ.BCST       384(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -13898,7 +13995,7 @@ done264:
 	VPSLLD             $0x18, Z2, Z2
 	VPTERNLOGD         $0x96, Z5, Z3, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z2, Z1
-	VPRORVQ.BCST       336(SP), Z1, Z1
+	VPRORVQ.BCST       384(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -13907,38 +14004,38 @@ done264:
 	VPERMD             Z1, Z0, Z1
 	VMOVDQU8           Z1, K5, (DX)
 
-none265:
-	JMP coded246
+none275:
+	JMP coded256
 
-unusual251:
-	MOVQ         40(SP), DX
+unusual261:
+	MOVQ         88(SP), DX
 	MOVL         (DX), BX
 	VBROADCASTSS (DX), Z0
 	VPTERNLOGD   $0xff, Z3, Z3, Z3
 	TESTL        BX, BX
-	JZ           none267
+	JZ           none277
 	CMPL         BX, $0x7f800000
-	JAE          none267
+	JAE          none277
 	VBROADCASTSS word_3f800000<>+0(SB), Z5
 	CMPL         BX, $0x71800000
-	JAE          large266
+	JAE          large276
 	CMPL         BX, $0x21800000
-	JAE          adjusted268
+	JAE          adjusted278
 	VBROADCASTSS word_6c000000<>+0(SB), Z5
-	JMP          adjusted268
+	JMP          adjusted278
 
-large266:
+large276:
 	VBROADCASTSS word_21800000<>+0(SB), Z5
-	JMP          adjusted268
+	JMP          adjusted278
 
-none267:
+none277:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z5
 	VPXORD       Z3, Z3, Z3
 
-adjusted268:
+adjusted278:
 	VMULPS             Z5, Z0, Z0
-	MOVQ               tables+152(FP), DX
+	MOVQ               tables+32(FP), DX
 	VRCP14SS           X0, X0, X6
 	VMULSS             word_3f98fc50<>+0(SB), X6, X6
 	VBROADCASTSS       X6, Z6
@@ -13951,34 +14048,34 @@ adjusted268:
 	VMOVUPS            192(DX), Z6
 	VFMADD231PS.RD_SAE Z0, Z6, Z7
 	VMOVUPS            Z7, 64(CX)
-	MOVQ               56(SP), DX
+	MOVQ               104(SP), DX
 	MOVL               (DX), BX
 	VBROADCASTSS       (DX), Z0
 	VPTERNLOGD         $0xff, Z4, Z4, Z4
 	TESTL              BX, BX
-	JZ                 none270
+	JZ                 none280
 	CMPL               BX, $0x7f800000
-	JAE                none270
+	JAE                none280
 	VBROADCASTSS       word_3f800000<>+0(SB), Z6
 	CMPL               BX, $0x71800000
-	JAE                large269
+	JAE                large279
 	CMPL               BX, $0x21800000
-	JAE                adjusted271
+	JAE                adjusted281
 	VBROADCASTSS       word_6c000000<>+0(SB), Z6
-	JMP                adjusted271
+	JMP                adjusted281
 
-large269:
+large279:
 	VBROADCASTSS word_21800000<>+0(SB), Z6
-	JMP          adjusted271
+	JMP          adjusted281
 
-none270:
+none280:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z6
 	VPXORD       Z4, Z4, Z4
 
-adjusted271:
+adjusted281:
 	VMULPS             Z6, Z0, Z0
-	MOVQ               tables+152(FP), DX
+	MOVQ               tables+32(FP), DX
 	VRCP14SS           X0, X0, X7
 	VMULSS             word_417fd70a<>+0(SB), X7, X7
 	VBROADCASTSS       X7, Z7
@@ -13987,17 +14084,17 @@ adjusted271:
 	VMOVUPS            512(DX), Z7
 	VFMADD231PS.RD_SAE Z0, Z7, Z8
 	VMOVUPS            Z8, 128(CX)
-	MOVQ               32(SP), DX
-	MOVQ               48(SP), BX
-	MOVQ               scratch+184(FP), SI
+	MOVQ               80(SP), DX
+	MOVQ               96(SP), BX
+	MOVQ               scratch+64(FP), SI
 	SHLQ               $0x01, SI
 	ADDQ               $0x00003780, SI
-	SUBQ               16(SP), SI
-	MOVQ               24(SP), DI
+	SUBQ               64(SP), SI
+	MOVQ               72(SP), DI
 	CMPQ               DI, $0x40
-	JB                 done273
+	JB                 done283
 
-loop272:
+loop282:
 	VMOVUPS            4736(SI), Z0
 	VMULPS             Z5, Z0, Z0
 	VPANDD             Z3, Z0, Z0
@@ -14063,7 +14160,7 @@ loop272:
 	VPSLLD             $0x18, Z10, Z10
 	VPTERNLOGD         $0x96, Z9, Z8, Z7
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z10, Z7
-	VPRORVQ.BCST       344(SP), Z7, Z7
+	VPRORVQ.BCST       392(SP), Z7, Z7
 	VPSRLQ             $0x1c, Z7, Z0
 	VPORQ              Z0, Z7, Z7
 	VPMOVQD            Z7, Y7
@@ -14112,7 +14209,7 @@ loop272:
 	VPSLLD             $0x18, Z10, Z10
 	VPTERNLOGD         $0x96, Z9, Z8, Z7
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z10, Z7
-	VPRORVQ.BCST       344(SP), Z7, Z7
+	VPRORVQ.BCST       392(SP), Z7, Z7
 	VPSRLQ             $0x1c, Z7, Z0
 	VPORQ              Z0, Z7, Z7
 	VPMOVQD            Z7, Y7
@@ -14125,11 +14222,11 @@ loop272:
 	ADDQ               $0x00000020, BX
 	SUBQ               $0x40, DI
 	CMPQ               DI, $0x40
-	JAE                loop272
+	JAE                loop282
 
-done273:
+done283:
 	TESTQ              DI, DI
-	JZ                 none274
+	JZ                 none284
 	MOVQ               $-1, R8
 	BZHIQ              DI, R8, R8
 	KMOVD              R8, K1
@@ -14211,7 +14308,7 @@ done273:
 	VPSLLD             $0x18, Z5, Z5
 	VPTERNLOGD         $0x96, Z9, Z8, Z7
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z5, Z7
-	VPRORVQ.BCST       344(SP), Z7, Z7
+	VPRORVQ.BCST       392(SP), Z7, Z7
 	VPSRLQ             $0x1c, Z7, Z0
 	VPORQ              Z0, Z7, Z7
 	VPMOVQD            Z7, Y7
@@ -14260,7 +14357,7 @@ done273:
 	VPSLLD             $0x18, Z6, Z6
 	VPTERNLOGD         $0x96, Z8, Z7, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z6, Z5
-	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPRORVQ.BCST       392(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -14269,49 +14366,63 @@ done273:
 	VPERMD             Z5, Z0, Z5
 	VMOVDQU8           Z5, K5, (BX)
 
-none274:
-	JMP coded252
+none284:
+	JMP coded262
 
-// func AdamW4bitFactoredWBF16GF32AVX512(w []uint16, g []float32, mCodes []uint8, v []float32, mScales []float32, block int, tables *[160]uint32, mDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
+// func AdamW4bitFactoredWBF16GF32AVX512(parameters [][11]uintptr, v []float32, block int, tables *[160]uint32, mDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, POPCNT
-TEXT ·AdamW4bitFactoredWBF16GF32AVX512(SB), $272-176
-	MOVQ    $0x00000000, 24(SP)
-	MOVQ    scratch+160(FP), AX
-	MOVQ    AX, 16(SP)
+TEXT ·AdamW4bitFactoredWBF16GF32AVX512(SB), $304-104
+	MOVQ    $0x00000000, 56(SP)
+	MOVQ    scratch+88(FP), AX
+	MOVQ    AX, 48(SP)
 	VMOVSS  word_3f800000<>+0(SB), X0
-	MOVQ    s+144(FP), AX
+	MOVQ    s+72(FP), AX
 	VDIVSS  24(AX), X0, X0
-	VMOVSS  X0, 48(SP)
-	MOVQ    scratch+160(FP), AX
-	MOVQ    tables+128(FP), CX
+	VMOVSS  X0, 80(SP)
+	MOVQ    scratch+88(FP), AX
+	MOVQ    tables+56(FP), CX
 	VMOVUPS 384(CX), Z0
 	VMOVUPS Z0, 28736(AX)
 	VMOVUPS 448(CX), Z0
 	VMOVUPS Z0, 28800(AX)
-	MOVQ    w_len+8(FP), AX
-	TESTQ   AX, AX
-	JZ      finished276
 
-block275:
-	MOVQ    block+120(FP), CX
+parameter285:
+	SUBQ  $0x01, parameters_len+8(FP)
+	JB    end286
+	MOVQ  parameters_base+0(FP), AX
+	ADDQ  $0x58, parameters_base+0(FP)
+	MOVQ  16(AX), CX
+	MOVQ  CX, 8(SP)
+	MOVQ  24(AX), CX
+	MOVQ  CX, 16(SP)
+	MOVQ  40(AX), CX
+	MOVQ  CX, 24(SP)
+	MOVQ  (AX), CX
+	MOVQ  CX, (SP)
+	MOVQ  56(AX), AX
+	TESTQ AX, AX
+	JZ    finished288
+
+block287:
+	MOVQ    block+48(FP), CX
 	CMPQ    CX, AX
 	CMOVQGT AX, CX
 	SUBQ    CX, AX
-	MOVQ    CX, (SP)
-	MOVQ    CX, 8(SP)
-	CMPQ    24(SP), CX
-	JNE     apart277
+	MOVQ    CX, 32(SP)
+	MOVQ    CX, 40(SP)
+	CMPQ    56(SP), CX
+	JNE     apart289
 	TESTQ   $0x0000003f, CX
-	JNZ     apart277
-	MOVQ    40(SP), CX
+	JNZ     apart289
+	MOVQ    72(SP), CX
 	MOVL    (CX), CX
 	SUBL    $0x21800000, CX
 	CMPL    CX, $0x50000000
-	JAE     apart277
+	JAE     apart289
 
-begun278:
-	MOVQ               s+144(FP), CX
-	VBROADCASTSS       48(SP), Z0
+begun290:
+	MOVQ               s+72(FP), CX
+	VBROADCASTSS       80(SP), Z0
 	VBROADCASTSS       24(CX), Z3
 	VBROADCASTSS       32(CX), Z4
 	VBROADCASTSS       28(CX), Z5
@@ -14327,25 +14438,25 @@ begun278:
 	VPXORD             Z13, Z13, Z13
 	MOVL               $0x0000ff00, DX
 	KMOVW              DX, K2
-	MOVBLZX            highFirst+154(FP), DX
+	MOVBLZX            highFirst+82(FP), DX
 	SHLL               $0x02, DX
 	VPBROADCASTD       DX, Z14
 	VPXORD             nibbles_0_4_8_c_10_14_18_1c_0_4_8_c_10_14_18_1c<>+0(SB), Z14, Z14
-	MOVQ               tables+128(FP), DX
-	MOVQ               mScales_base+96(FP), BX
+	MOVQ               tables+56(FP), DX
+	MOVQ               24(SP), BX
 	VBROADCASTSS       (BX), Z15
 	VMULPS             (DX), Z15, Z15
 	VPXORD             Z16, Z16, Z16
-	CMPQ               24(SP), $0x00
-	JE                 alone280
-	MOVBLZX            highFirst+154(FP), DX
+	CMPQ               56(SP), $0x00
+	JE                 alone292
+	MOVBLZX            highFirst+82(FP), DX
 	SHLQ               $0x05, DX
-	MOVQ               DX, 56(SP)
-	MOVQ               scratch+160(FP), DX
+	MOVQ               DX, 88(SP)
+	MOVQ               scratch+88(FP), DX
 	ADDQ               $0x00006f00, DX
-	MOVQ               40(SP), BX
+	MOVQ               72(SP), BX
 	VBROADCASTSS       (BX), Z17
-	MOVQ               tables+128(FP), BX
+	MOVQ               tables+56(FP), BX
 	VRCP14SS           X17, X17, X18
 	VMULSS             word_3f98fc50<>+0(SB), X18, X18
 	VBROADCASTSS       X18, Z18
@@ -14358,23 +14469,23 @@ begun278:
 	VMOVUPS            192(BX), Z18
 	VFMADD231PS.RD_SAE Z17, Z18, Z19
 	VMOVUPS            Z19, 64(DX)
-	CMPB               nesterov+152(FP), $0x00
-	JE                 plain281
-	MOVQ               32(SP), BX
-	MOVQ               scratch+160(FP), SI
+	CMPB               nesterov+80(FP), $0x00
+	JE                 plain293
+	MOVQ               64(SP), BX
+	MOVQ               scratch+88(FP), SI
 	SHLQ               $0x01, SI
 	ADDQ               $0x00003780, SI
-	SUBQ               16(SP), SI
-	MOVQ               w_base+0(FP), DI
-	MOVQ               g_base+24(FP), R8
-	MOVQ               mCodes_base+48(FP), R9
-	MOVQ               16(SP), R10
-	MOVQ               v_base+72(FP), R11
-	MOVQ               (SP), R12
+	SUBQ               48(SP), SI
+	MOVQ               (SP), DI
+	MOVQ               8(SP), R8
+	MOVQ               16(SP), R9
+	MOVQ               48(SP), R10
+	MOVQ               v_base+24(FP), R11
+	MOVQ               32(SP), R12
 	CMPQ               R12, $0x40
-	JB                 done283
+	JB                 done295
 
-loop282:
+loop294:
 	PREFETCHT0       2048(DI)
 	PREFETCHT0       2112(DI)
 	PREFETCHT0       4096(R8)
@@ -14502,7 +14613,7 @@ loop282:
 	VPSLLD           $0x18, Z21, Z21
 	VPTERNLOGD       $0x96, Z20, Z19, Z18
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z21, Z18
-	VPRORVQ.BCST     56(SP), Z18, Z18
+	VPRORVQ.BCST     88(SP), Z18, Z18
 	VPSRLQ           $0x1c, Z18, Z17
 	VPORQ            Z17, Z18, Z18
 	VPMOVQD          Z18, Y18
@@ -14582,27 +14693,27 @@ loop282:
 	ADDQ             $0x00000020, BX
 	SUBQ             $0x40, R12
 	CMPQ             R12, $0x40
-	JAE              loop282
+	JAE              loop294
 
-done283:
-	JMP updated279
+done295:
+	JMP updated291
 
-plain281:
-	MOVQ 32(SP), BX
-	MOVQ scratch+160(FP), SI
+plain293:
+	MOVQ 64(SP), BX
+	MOVQ scratch+88(FP), SI
 	SHLQ $0x01, SI
 	ADDQ $0x00003780, SI
-	SUBQ 16(SP), SI
-	MOVQ w_base+0(FP), DI
-	MOVQ g_base+24(FP), R8
-	MOVQ mCodes_base+48(FP), R9
-	MOVQ 16(SP), R10
-	MOVQ v_base+72(FP), R11
-	MOVQ (SP), R12
+	SUBQ 48(SP), SI
+	MOVQ (SP), DI
+	MOVQ 8(SP), R8
+	MOVQ 16(SP), R9
+	MOVQ 48(SP), R10
+	MOVQ v_base+24(FP), R11
+	MOVQ 32(SP), R12
 	CMPQ R12, $0x40
-	JB   done285
+	JB   done297
 
-loop284:
+loop296:
 	PREFETCHT0       2048(DI)
 	PREFETCHT0       2112(DI)
 	PREFETCHT0       4096(R8)
@@ -14724,7 +14835,7 @@ loop284:
 	VPSLLD           $0x18, Z21, Z21
 	VPTERNLOGD       $0x96, Z20, Z19, Z18
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z21, Z18
-	VPRORVQ.BCST     56(SP), Z18, Z18
+	VPRORVQ.BCST     88(SP), Z18, Z18
 	VPSRLQ           $0x1c, Z18, Z17
 	VPORQ            Z17, Z18, Z18
 	VPMOVQD          Z18, Y18
@@ -14798,24 +14909,24 @@ loop284:
 	ADDQ             $0x00000020, BX
 	SUBQ             $0x40, R12
 	CMPQ             R12, $0x40
-	JAE              loop284
+	JAE              loop296
 
-done285:
-	JMP updated279
+done297:
+	JMP updated291
 
-alone280:
-	CMPB nesterov+152(FP), $0x00
-	JE   plain286
-	MOVQ w_base+0(FP), DX
-	MOVQ g_base+24(FP), BX
-	MOVQ mCodes_base+48(FP), SI
-	MOVQ 16(SP), DI
-	MOVQ v_base+72(FP), R8
-	MOVQ (SP), R9
+alone292:
+	CMPB nesterov+80(FP), $0x00
+	JE   plain298
+	MOVQ (SP), DX
+	MOVQ 8(SP), BX
+	MOVQ 16(SP), SI
+	MOVQ 48(SP), DI
+	MOVQ v_base+24(FP), R8
+	MOVQ 32(SP), R9
 	CMPQ R9, $0x40
-	JB   done288
+	JB   done300
 
-loop287:
+loop299:
 	PREFETCHT0   2048(DX)
 	PREFETCHT0   2112(DX)
 	PREFETCHT0   4096(BX)
@@ -14956,11 +15067,11 @@ loop287:
 	ADDQ         $0x00000020, SI
 	SUBQ         $0x40, R9
 	CMPQ         R9, $0x40
-	JAE          loop287
+	JAE          loop299
 
-done288:
+done300:
 	TESTQ        R9, R9
-	JZ           done289
+	JZ           done301
 	MOVQ         $-1, R10
 	BZHIQ        R9, R10, R10
 	LEAQ         1(R9), R9
@@ -14970,8 +15081,8 @@ done288:
 	KMOVQ        R11, K3
 	VMOVDQU8.Z   (SI), K3, Z8
 	ADDQ         R9, SI
-	VMOVDQU64    Z8, 64(SP)
-	LEAQ         64(SP), SI
+	VMOVDQU64    Z8, 96(SP)
+	LEAQ         96(SP), SI
 	KMOVW        R10, K3
 	SHRQ         $0x10, R10
 	KMOVW        R10, K4
@@ -15121,20 +15232,20 @@ done288:
 	VPERMW       Z8, Z7, Z8
 	VMOVDQU16    Z8, 64(DI)
 
-done289:
-	JMP updated279
+done301:
+	JMP updated291
 
-plain286:
-	MOVQ w_base+0(FP), DX
-	MOVQ g_base+24(FP), BX
-	MOVQ mCodes_base+48(FP), SI
-	MOVQ 16(SP), DI
-	MOVQ v_base+72(FP), R8
-	MOVQ (SP), R9
+plain298:
+	MOVQ (SP), DX
+	MOVQ 8(SP), BX
+	MOVQ 16(SP), SI
+	MOVQ 48(SP), DI
+	MOVQ v_base+24(FP), R8
+	MOVQ 32(SP), R9
 	CMPQ R9, $0x40
-	JB   done291
+	JB   done303
 
-loop290:
+loop302:
 	PREFETCHT0   2048(DX)
 	PREFETCHT0   2112(DX)
 	PREFETCHT0   4096(BX)
@@ -15263,11 +15374,11 @@ loop290:
 	ADDQ         $0x00000020, SI
 	SUBQ         $0x40, R9
 	CMPQ         R9, $0x40
-	JAE          loop290
+	JAE          loop302
 
-done291:
+done303:
 	TESTQ        R9, R9
-	JZ           done292
+	JZ           done304
 	MOVQ         $-1, R10
 	BZHIQ        R9, R10, R10
 	LEAQ         1(R9), R9
@@ -15277,8 +15388,8 @@ done291:
 	KMOVQ        R11, K3
 	VMOVDQU8.Z   (SI), K3, Z8
 	ADDQ         R9, SI
-	VMOVDQU64    Z8, 128(SP)
-	LEAQ         128(SP), SI
+	VMOVDQU64    Z8, 160(SP)
+	LEAQ         160(SP), SI
 	KMOVW        R10, K3
 	SHRQ         $0x10, R10
 	KMOVW        R10, K4
@@ -15416,13 +15527,13 @@ done291:
 	VPERMW       Z8, Z7, Z8
 	VMOVDQU16    Z8, 64(DI)
 
-done292:
-updated279:
+done304:
+updated291:
 	VCMPPS   $0x03, Z13, Z13, K1
 	KORTESTW K1, K1
-	JNZ      bad293
+	JNZ      bad305
 
-keep294:
+keep306:
 	VEXTRACTI64X4 $0x01, Z16, Y0
 	VPMAXUD       Z0, Z16, Z16
 	VSHUFI64X2    $0x02, Z16, Z16, Z0
@@ -15433,22 +15544,22 @@ keep294:
 	VPMAXUD       Z0, Z16, Z16
 	VPSHUFD       $0xb1, Z16, Z0
 	VPMAXUD       Z0, Z16, Z16
-	MOVQ          mScales_base+96(FP), DX
+	MOVQ          24(SP), DX
 	VMOVD         X16, CX
-	CMPL          mDivisor+136(FP), $0x3f800000
-	JNE           divide296
+	CMPL          mDivisor+64(FP), $0x3f800000
+	JNE           divide308
 	CMPL          CX, $0x7f800000
-	JAE           divide296
+	JAE           divide308
 
-scale297:
+scale309:
 	MOVL CX, (DX)
-	MOVQ w_base+0(FP), CX
-	MOVQ 16(SP), DX
-	MOVQ (SP), BX
+	MOVQ (SP), CX
+	MOVQ 48(SP), DX
+	MOVQ 32(SP), BX
 	CMPQ BX, $0x40
-	JB   done299
+	JB   done311
 
-loop298:
+loop310:
 	VMOVDQU64 (DX), Z0
 	VMOVDQU64 Z0, (CX)
 	VMOVDQU64 64(DX), Z0
@@ -15457,9 +15568,9 @@ loop298:
 	ADDQ      $0x00000100, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop298
+	JAE       loop310
 
-done299:
+done311:
 	MOVQ      $-1, SI
 	BZHIQ     BX, SI, SI
 	VMOVDQU64 (DX), Z0
@@ -15471,47 +15582,50 @@ done299:
 	VMOVDQU16 Z0, K1, 64(CX)
 	SHRQ      $0x20, SI
 
-next295:
-	MOVQ   8(SP), CX
-	MOVQ   CX, 24(SP)
-	MOVQ   mCodes_base+48(FP), CX
-	MOVQ   CX, 32(SP)
-	MOVQ   mScales_base+96(FP), CX
-	MOVQ   CX, 40(SP)
-	MOVQ   scratch+160(FP), CX
+next307:
+	MOVQ   40(SP), CX
+	MOVQ   CX, 56(SP)
+	MOVQ   16(SP), CX
+	MOVQ   CX, 64(SP)
+	MOVQ   24(SP), CX
+	MOVQ   CX, 72(SP)
+	MOVQ   scratch+88(FP), CX
 	SHLQ   $0x01, CX
 	ADDQ   $0x00003780, CX
-	SUBQ   16(SP), CX
-	MOVQ   CX, 16(SP)
-	MOVQ   (SP), CX
+	SUBQ   48(SP), CX
+	MOVQ   CX, 48(SP)
+	MOVQ   32(SP), CX
 	IMUL3Q $0x02, CX, DX
-	ADDQ   DX, w_base+0(FP)
+	ADDQ   DX, (SP)
 	IMUL3Q $0x04, CX, DX
-	ADDQ   DX, g_base+24(FP)
+	ADDQ   DX, 8(SP)
 	IMUL3Q $0x04, CX, DX
-	ADDQ   DX, v_base+72(FP)
+	ADDQ   DX, v_base+24(FP)
 	SHRQ   $0x01, CX
-	ADDQ   CX, mCodes_base+48(FP)
-	ADDQ   $0x04, mScales_base+96(FP)
+	ADDQ   CX, 16(SP)
+	ADDQ   $0x04, 24(SP)
 	TESTQ  AX, AX
-	JNZ    block275
+	JNZ    block287
 
-finished276:
-	CMPQ               24(SP), $0x00
-	JE                 none300
-	MOVBLZX            highFirst+154(FP), AX
+finished288:
+	JMP parameter285
+
+end286:
+	CMPQ               56(SP), $0x00
+	JE                 none312
+	MOVBLZX            highFirst+82(FP), AX
 	SHLQ               $0x05, AX
-	MOVQ               AX, 192(SP)
-	MOVQ               scratch+160(FP), AX
+	MOVQ               AX, 224(SP)
+	MOVQ               scratch+88(FP), AX
 	ADDQ               $0x00006f00, AX
-	MOVQ               40(SP), CX
+	MOVQ               72(SP), CX
 	MOVL               (CX), CX
 	SUBL               $0x21800000, CX
 	CMPL               CX, $0x50000000
-	JAE                unusual301
-	MOVQ               40(SP), CX
+	JAE                unusual313
+	MOVQ               72(SP), CX
 	VBROADCASTSS       (CX), Z0
-	MOVQ               tables+128(FP), CX
+	MOVQ               tables+56(FP), CX
 	VRCP14SS           X0, X0, X1
 	VMULSS             word_3f98fc50<>+0(SB), X1, X1
 	VBROADCASTSS       X1, Z1
@@ -15524,16 +15638,16 @@ finished276:
 	VMOVUPS            192(CX), Z1
 	VFMADD231PS.RD_SAE Z0, Z1, Z2
 	VMOVUPS            Z2, 64(AX)
-	MOVQ               32(SP), CX
-	MOVQ               scratch+160(FP), DX
+	MOVQ               64(SP), CX
+	MOVQ               scratch+88(FP), DX
 	SHLQ               $0x01, DX
 	ADDQ               $0x00003780, DX
-	SUBQ               16(SP), DX
-	MOVQ               24(SP), BX
+	SUBQ               48(SP), DX
+	MOVQ               56(SP), BX
 	CMPQ               BX, $0x40
-	JB                 done304
+	JB                 done316
 
-loop303:
+loop315:
 	VMOVUPS          4736(DX), Z0
 	VMULPS           192(AX), Z0, Z1
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z1, Z1
@@ -15591,7 +15705,7 @@ loop303:
 	VPSLLD           $0x18, Z4, Z4
 	VPTERNLOGD       $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST     192(SP), Z1, Z1
+	VPRORVQ.BCST     224(SP), Z1, Z1
 	VPSRLQ           $0x1c, Z1, Z0
 	VPORQ            Z0, Z1, Z1
 	VPMOVQD          Z1, Y1
@@ -15603,11 +15717,11 @@ loop303:
 	ADDQ             $0x00000020, CX
 	SUBQ             $0x40, BX
 	CMPQ             BX, $0x40
-	JAE              loop303
+	JAE              loop315
 
-done304:
+done316:
 	TESTQ            BX, BX
-	JZ               none305
+	JZ               none317
 	MOVQ             $-1, SI
 	BZHIQ            BX, SI, SI
 	KMOVD            SI, K1
@@ -15681,7 +15795,7 @@ done304:
 	VPSLLD           $0x18, Z4, Z4
 	VPTERNLOGD       $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST     192(SP), Z1, Z1
+	VPRORVQ.BCST     224(SP), Z1, Z1
 	VPSRLQ           $0x1c, Z1, Z0
 	VPORQ            Z0, Z1, Z1
 	VPMOVQD          Z1, Y1
@@ -15690,30 +15804,30 @@ done304:
 	VPERMD           Z1, Z0, Z1
 	VMOVDQU8         Z1, K5, (CX)
 
-none305:
-coded302:
-	MOVQ $0x00000000, 24(SP)
+none317:
+coded314:
+	MOVQ $0x00000000, 56(SP)
 
-none300:
+none312:
 	VZEROUPPER
 	RET
 
-apart277:
-	CMPQ               24(SP), $0x00
-	JE                 none306
-	MOVBLZX            highFirst+154(FP), CX
+apart289:
+	CMPQ               56(SP), $0x00
+	JE                 none318
+	MOVBLZX            highFirst+82(FP), CX
 	SHLQ               $0x05, CX
-	MOVQ               CX, 200(SP)
-	MOVQ               scratch+160(FP), CX
+	MOVQ               CX, 232(SP)
+	MOVQ               scratch+88(FP), CX
 	ADDQ               $0x00006f00, CX
-	MOVQ               40(SP), DX
+	MOVQ               72(SP), DX
 	MOVL               (DX), DX
 	SUBL               $0x21800000, DX
 	CMPL               DX, $0x50000000
-	JAE                unusual307
-	MOVQ               40(SP), DX
+	JAE                unusual319
+	MOVQ               72(SP), DX
 	VBROADCASTSS       (DX), Z0
-	MOVQ               tables+128(FP), DX
+	MOVQ               tables+56(FP), DX
 	VRCP14SS           X0, X0, X3
 	VMULSS             word_3f98fc50<>+0(SB), X3, X3
 	VBROADCASTSS       X3, Z3
@@ -15726,16 +15840,16 @@ apart277:
 	VMOVUPS            192(DX), Z3
 	VFMADD231PS.RD_SAE Z0, Z3, Z4
 	VMOVUPS            Z4, 64(CX)
-	MOVQ               32(SP), DX
-	MOVQ               scratch+160(FP), BX
+	MOVQ               64(SP), DX
+	MOVQ               scratch+88(FP), BX
 	SHLQ               $0x01, BX
 	ADDQ               $0x00003780, BX
-	SUBQ               16(SP), BX
-	MOVQ               24(SP), SI
+	SUBQ               48(SP), BX
+	MOVQ               56(SP), SI
 	CMPQ               SI, $0x40
-	JB                 done310
+	JB                 done322
 
-loop309:
+loop321:
 	VMOVUPS          4736(BX), Z0
 	VMULPS           192(CX), Z0, Z3
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z3, Z3
@@ -15793,7 +15907,7 @@ loop309:
 	VPSLLD           $0x18, Z6, Z6
 	VPTERNLOGD       $0x96, Z5, Z4, Z3
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z3
-	VPRORVQ.BCST     200(SP), Z3, Z3
+	VPRORVQ.BCST     232(SP), Z3, Z3
 	VPSRLQ           $0x1c, Z3, Z0
 	VPORQ            Z0, Z3, Z3
 	VPMOVQD          Z3, Y3
@@ -15805,11 +15919,11 @@ loop309:
 	ADDQ             $0x00000020, DX
 	SUBQ             $0x40, SI
 	CMPQ             SI, $0x40
-	JAE              loop309
+	JAE              loop321
 
-done310:
+done322:
 	TESTQ            SI, SI
-	JZ               none311
+	JZ               none323
 	MOVQ             $-1, DI
 	BZHIQ            SI, DI, DI
 	KMOVD            DI, K1
@@ -15883,7 +15997,7 @@ done310:
 	VPSLLD           $0x18, Z6, Z6
 	VPTERNLOGD       $0x96, Z5, Z4, Z3
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z3
-	VPRORVQ.BCST     200(SP), Z3, Z3
+	VPRORVQ.BCST     232(SP), Z3, Z3
 	VPSRLQ           $0x1c, Z3, Z0
 	VPORQ            Z0, Z3, Z3
 	VPMOVQD          Z3, Y3
@@ -15892,36 +16006,36 @@ done310:
 	VPERMD           Z3, Z0, Z3
 	VMOVDQU8         Z3, K5, (DX)
 
-none311:
-coded308:
-	MOVQ $0x00000000, 24(SP)
+none323:
+coded320:
+	MOVQ $0x00000000, 56(SP)
 
-none306:
-	JMP begun278
+none318:
+	JMP begun290
 
-divide296:
-	VDIVSS mDivisor+136(FP), X16, X0
+divide308:
+	VDIVSS mDivisor+64(FP), X16, X0
 	VMOVD  X0, CX
 	CMPL   CX, $0x7f800000
-	JB     scale297
+	JB     scale309
 	VMOVD  X16, CX
 	CMPL   CX, $0x7f800000
-	JB     scale297
+	JB     scale309
 	MOVL   $0x7fc00000, CX
-	JMP    scale297
+	JMP    scale309
 
-bad293:
-	MOVQ   counts+168(FP), DX
+bad305:
+	MOVQ   counts+96(FP), DX
 	XORL   BX, BX
 	VPXORD Z16, Z16, Z16
-	MOVQ   (SP), SI
-	MOVQ   w_base+0(FP), DI
-	MOVQ   g_base+24(FP), R8
-	MOVQ   mCodes_base+48(FP), R9
-	MOVQ   16(SP), R10
-	MOVQ   v_base+72(FP), R11
+	MOVQ   32(SP), SI
+	MOVQ   (SP), DI
+	MOVQ   8(SP), R8
+	MOVQ   16(SP), R9
+	MOVQ   48(SP), R10
+	MOVQ   v_base+24(FP), R11
 
-again312:
+again324:
 	MOVL         $0x00000040, R12
 	CMPQ         SI, R12
 	CMOVQLT      SI, R12
@@ -15934,8 +16048,8 @@ again312:
 	KMOVQ        R15, K1
 	VMOVDQU8.Z   (R9), K1, Z0
 	ADDQ         R14, R9
-	VMOVDQU64    Z0, 208(SP)
-	LEAQ         208(SP), R14
+	VMOVDQU64    Z0, 240(SP)
+	LEAQ         240(SP), R14
 	KMOVW        R13, K1
 	SHRQ         $0x10, R13
 	KMOVW        R13, K3
@@ -15957,7 +16071,7 @@ again312:
 	VPERMPS      Z15, Z12, Z12
 	VMOVUPS.Z    64(R11), K3, Z13
 	VPBROADCASTD word_7fffffff<>+0(SB), Z17
-	MOVBLZX      nesterov+152(FP), R15
+	MOVBLZX      nesterov+80(FP), R15
 	NEGL         R15
 	KMOVW        R15, K4
 	VMULPS.BCST  (CX), Z8, Z8
@@ -15999,7 +16113,7 @@ again312:
 	VPORD        Z11, Z0, K1, Z18
 	VPSRLD       $0x10, Z18, Z18
 	VPMOVDW      Z18, (R10)
-	MOVBLZX      nesterov+152(FP), R15
+	MOVBLZX      nesterov+80(FP), R15
 	NEGL         R15
 	KMOVW        R15, K1
 	VMULPS.BCST  (CX), Z9, Z9
@@ -16062,7 +16176,7 @@ again312:
 	VPERMPS      Z15, Z12, Z12
 	VMOVUPS.Z    192(R11), K3, Z13
 	VPBROADCASTD word_7fffffff<>+0(SB), Z17
-	MOVBLZX      nesterov+152(FP), R13
+	MOVBLZX      nesterov+80(FP), R13
 	NEGL         R13
 	KMOVW        R13, K4
 	VMULPS.BCST  (CX), Z8, Z8
@@ -16104,7 +16218,7 @@ again312:
 	VPORD        Z11, Z0, K1, Z18
 	VPSRLD       $0x10, Z18, Z18
 	VPMOVDW      Z18, 64(R10)
-	MOVBLZX      nesterov+152(FP), R13
+	MOVBLZX      nesterov+80(FP), R13
 	NEGL         R13
 	KMOVW        R13, K1
 	VMULPS.BCST  (CX), Z9, Z9
@@ -16151,47 +16265,47 @@ again312:
 	ADDQ         $0x00000100, R10
 	ADDQ         $0x00000100, R11
 	SUBQ         R12, SI
-	JNZ          again312
+	JNZ          again324
 	ADDQ         BX, (DX)
 	TESTQ        BX, BX
-	JZ           keep294
-	CMPB         skip+153(FP), $0x00
-	JE           keep294
-	MOVQ         (SP), CX
+	JZ           keep306
+	CMPB         skip+81(FP), $0x00
+	JE           keep306
+	MOVQ         32(SP), CX
 	ADDQ         CX, 8(DX)
 	INCQ         16(DX)
-	MOVQ         $0x00000000, 8(SP)
-	JMP          next295
+	MOVQ         $0x00000000, 40(SP)
+	JMP          next307
 
-unusual301:
-	MOVQ         40(SP), CX
+unusual313:
+	MOVQ         72(SP), CX
 	MOVL         (CX), DX
 	VBROADCASTSS (CX), Z0
 	VPTERNLOGD   $0xff, Z1, Z1, Z1
 	TESTL        DX, DX
-	JZ           none314
+	JZ           none326
 	CMPL         DX, $0x7f800000
-	JAE          none314
+	JAE          none326
 	VBROADCASTSS word_3f800000<>+0(SB), Z2
 	CMPL         DX, $0x71800000
-	JAE          large313
+	JAE          large325
 	CMPL         DX, $0x21800000
-	JAE          adjusted315
+	JAE          adjusted327
 	VBROADCASTSS word_6c000000<>+0(SB), Z2
-	JMP          adjusted315
+	JMP          adjusted327
 
-large313:
+large325:
 	VBROADCASTSS word_21800000<>+0(SB), Z2
-	JMP          adjusted315
+	JMP          adjusted327
 
-none314:
+none326:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z2
 	VPXORD       Z1, Z1, Z1
 
-adjusted315:
+adjusted327:
 	VMULPS             Z2, Z0, Z0
-	MOVQ               tables+128(FP), CX
+	MOVQ               tables+56(FP), CX
 	VRCP14SS           X0, X0, X3
 	VMULSS             word_3f98fc50<>+0(SB), X3, X3
 	VBROADCASTSS       X3, Z3
@@ -16204,16 +16318,16 @@ adjusted315:
 	VMOVUPS            192(CX), Z3
 	VFMADD231PS.RD_SAE Z0, Z3, Z4
 	VMOVUPS            Z4, 64(AX)
-	MOVQ               32(SP), CX
-	MOVQ               scratch+160(FP), DX
+	MOVQ               64(SP), CX
+	MOVQ               scratch+88(FP), DX
 	SHLQ               $0x01, DX
 	ADDQ               $0x00003780, DX
-	SUBQ               16(SP), DX
-	MOVQ               24(SP), BX
+	SUBQ               48(SP), DX
+	MOVQ               56(SP), BX
 	CMPQ               BX, $0x40
-	JB                 done317
+	JB                 done329
 
-loop316:
+loop328:
 	VMOVUPS          4736(DX), Z0
 	VMULPS           Z2, Z0, Z0
 	VPANDD           Z1, Z0, Z0
@@ -16279,7 +16393,7 @@ loop316:
 	VPSLLD           $0x18, Z6, Z6
 	VPTERNLOGD       $0x96, Z5, Z4, Z3
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z3
-	VPRORVQ.BCST     192(SP), Z3, Z3
+	VPRORVQ.BCST     224(SP), Z3, Z3
 	VPSRLQ           $0x1c, Z3, Z0
 	VPORQ            Z0, Z3, Z3
 	VPMOVQD          Z3, Y3
@@ -16291,11 +16405,11 @@ loop316:
 	ADDQ             $0x00000020, CX
 	SUBQ             $0x40, BX
 	CMPQ             BX, $0x40
-	JAE              loop316
+	JAE              loop328
 
-done317:
+done329:
 	TESTQ            BX, BX
-	JZ               none318
+	JZ               none330
 	MOVQ             $-1, SI
 	BZHIQ            BX, SI, SI
 	KMOVD            SI, K1
@@ -16377,7 +16491,7 @@ done317:
 	VPSLLD           $0x18, Z1, Z1
 	VPTERNLOGD       $0x96, Z5, Z4, Z3
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z1, Z3
-	VPRORVQ.BCST     192(SP), Z3, Z3
+	VPRORVQ.BCST     224(SP), Z3, Z3
 	VPSRLQ           $0x1c, Z3, Z0
 	VPORQ            Z0, Z3, Z3
 	VPMOVQD          Z3, Y3
@@ -16386,38 +16500,38 @@ done317:
 	VPERMD           Z3, Z0, Z3
 	VMOVDQU8         Z3, K5, (CX)
 
-none318:
-	JMP coded302
+none330:
+	JMP coded314
 
-unusual307:
-	MOVQ         40(SP), DX
+unusual319:
+	MOVQ         72(SP), DX
 	MOVL         (DX), BX
 	VBROADCASTSS (DX), Z0
 	VPTERNLOGD   $0xff, Z2, Z2, Z2
 	TESTL        BX, BX
-	JZ           none320
+	JZ           none332
 	CMPL         BX, $0x7f800000
-	JAE          none320
+	JAE          none332
 	VBROADCASTSS word_3f800000<>+0(SB), Z3
 	CMPL         BX, $0x71800000
-	JAE          large319
+	JAE          large331
 	CMPL         BX, $0x21800000
-	JAE          adjusted321
+	JAE          adjusted333
 	VBROADCASTSS word_6c000000<>+0(SB), Z3
-	JMP          adjusted321
+	JMP          adjusted333
 
-large319:
+large331:
 	VBROADCASTSS word_21800000<>+0(SB), Z3
-	JMP          adjusted321
+	JMP          adjusted333
 
-none320:
+none332:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z3
 	VPXORD       Z2, Z2, Z2
 
-adjusted321:
+adjusted333:
 	VMULPS             Z3, Z0, Z0
-	MOVQ               tables+128(FP), DX
+	MOVQ               tables+56(FP), DX
 	VRCP14SS           X0, X0, X4
 	VMULSS             word_3f98fc50<>+0(SB), X4, X4
 	VBROADCASTSS       X4, Z4
@@ -16430,16 +16544,16 @@ adjusted321:
 	VMOVUPS            192(DX), Z4
 	VFMADD231PS.RD_SAE Z0, Z4, Z5
 	VMOVUPS            Z5, 64(CX)
-	MOVQ               32(SP), DX
-	MOVQ               scratch+160(FP), BX
+	MOVQ               64(SP), DX
+	MOVQ               scratch+88(FP), BX
 	SHLQ               $0x01, BX
 	ADDQ               $0x00003780, BX
-	SUBQ               16(SP), BX
-	MOVQ               24(SP), SI
+	SUBQ               48(SP), BX
+	MOVQ               56(SP), SI
 	CMPQ               SI, $0x40
-	JB                 done323
+	JB                 done335
 
-loop322:
+loop334:
 	VMOVUPS          4736(BX), Z0
 	VMULPS           Z3, Z0, Z0
 	VPANDD           Z2, Z0, Z0
@@ -16505,7 +16619,7 @@ loop322:
 	VPSLLD           $0x18, Z7, Z7
 	VPTERNLOGD       $0x96, Z6, Z5, Z4
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z7, Z4
-	VPRORVQ.BCST     200(SP), Z4, Z4
+	VPRORVQ.BCST     232(SP), Z4, Z4
 	VPSRLQ           $0x1c, Z4, Z0
 	VPORQ            Z0, Z4, Z4
 	VPMOVQD          Z4, Y4
@@ -16517,11 +16631,11 @@ loop322:
 	ADDQ             $0x00000020, DX
 	SUBQ             $0x40, SI
 	CMPQ             SI, $0x40
-	JAE              loop322
+	JAE              loop334
 
-done323:
+done335:
 	TESTQ            SI, SI
-	JZ               none324
+	JZ               none336
 	MOVQ             $-1, DI
 	BZHIQ            SI, DI, DI
 	KMOVD            DI, K1
@@ -16603,7 +16717,7 @@ done323:
 	VPSLLD           $0x18, Z3, Z3
 	VPTERNLOGD       $0x96, Z6, Z5, Z4
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z3, Z4
-	VPRORVQ.BCST     200(SP), Z4, Z4
+	VPRORVQ.BCST     232(SP), Z4, Z4
 	VPSRLQ           $0x1c, Z4, Z0
 	VPORQ            Z0, Z4, Z4
 	VPMOVQD          Z4, Y4
@@ -16612,54 +16726,72 @@ done323:
 	VPERMD           Z4, Z0, Z4
 	VMOVDQU8         Z4, K5, (DX)
 
-none324:
-	JMP coded308
+none336:
+	JMP coded320
 
-// func AdamW4bitWF32GBF16AVX512(w []float32, g []uint16, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, tables *[160]uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
+// func AdamW4bitWF32GBF16AVX512(parameters [][11]uintptr, block int, tables *[160]uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, POPCNT
-TEXT ·AdamW4bitWF32GBF16AVX512(SB), $480-200
-	MOVQ    $0x00000000, 24(SP)
-	MOVQ    scratch+184(FP), AX
-	MOVQ    AX, 16(SP)
+TEXT ·AdamW4bitWF32GBF16AVX512(SB), $528-80
+	MOVQ    $0x00000000, 72(SP)
+	MOVQ    scratch+64(FP), AX
+	MOVQ    AX, 64(SP)
 	VMOVSS  word_3f800000<>+0(SB), X0
-	MOVQ    s+168(FP), AX
+	MOVQ    s+48(FP), AX
 	VDIVSS  24(AX), X0, X0
-	VMOVSS  X0, 64(SP)
-	MOVQ    scratch+184(FP), AX
-	MOVQ    tables+152(FP), CX
+	VMOVSS  X0, 112(SP)
+	MOVQ    scratch+64(FP), AX
+	MOVQ    tables+32(FP), CX
 	VMOVUPS 384(CX), Z0
 	VMOVUPS Z0, 28736(AX)
 	VMOVUPS 448(CX), Z0
 	VMOVUPS Z0, 28800(AX)
-	MOVQ    w_len+8(FP), AX
-	TESTQ   AX, AX
-	JZ      finished326
 
-block325:
-	MOVQ    block+144(FP), CX
+parameter337:
+	SUBQ  $0x01, parameters_len+8(FP)
+	JB    end338
+	MOVQ  parameters_base+0(FP), AX
+	ADDQ  $0x58, parameters_base+0(FP)
+	MOVQ  16(AX), CX
+	MOVQ  CX, 8(SP)
+	MOVQ  24(AX), CX
+	MOVQ  CX, 16(SP)
+	MOVQ  40(AX), CX
+	MOVQ  CX, 24(SP)
+	MOVQ  32(AX), CX
+	MOVQ  CX, 32(SP)
+	MOVQ  48(AX), CX
+	MOVQ  CX, 40(SP)
+	MOVQ  (AX), CX
+	MOVQ  CX, (SP)
+	MOVQ  56(AX), AX
+	TESTQ AX, AX
+	JZ    finished340
+
+block339:
+	MOVQ    block+24(FP), CX
 	CMPQ    CX, AX
 	CMOVQGT AX, CX
 	SUBQ    CX, AX
-	MOVQ    CX, (SP)
-	MOVQ    CX, 8(SP)
-	CMPQ    24(SP), CX
-	JNE     apart327
+	MOVQ    CX, 48(SP)
+	MOVQ    CX, 56(SP)
+	CMPQ    72(SP), CX
+	JNE     apart341
 	TESTQ   $0x0000003f, CX
-	JNZ     apart327
-	MOVQ    40(SP), CX
+	JNZ     apart341
+	MOVQ    88(SP), CX
 	MOVL    (CX), CX
 	SUBL    $0x21800000, CX
 	CMPL    CX, $0x50000000
-	JAE     apart327
-	MOVQ    56(SP), CX
+	JAE     apart341
+	MOVQ    104(SP), CX
 	MOVL    (CX), CX
 	SUBL    $0x21800000, CX
 	CMPL    CX, $0x50000000
-	JAE     apart327
+	JAE     apart341
 
-begun328:
-	MOVQ               s+168(FP), CX
-	VBROADCASTSS       64(SP), Z0
+begun342:
+	MOVQ               s+48(FP), CX
+	VBROADCASTSS       112(SP), Z0
 	VBROADCASTSS       24(CX), Z5
 	VBROADCASTSS       32(CX), Z6
 	VBROADCASTSS       28(CX), Z7
@@ -16675,29 +16807,29 @@ begun328:
 	VPXORD             Z12, Z12, Z12
 	MOVL               $0x0000ff00, DX
 	KMOVW              DX, K1
-	MOVBLZX            highFirst+178(FP), DX
+	MOVBLZX            highFirst+58(FP), DX
 	SHLL               $0x02, DX
 	VPBROADCASTD       DX, Z13
 	VPXORD             nibbles_0_4_8_c_10_14_18_1c_0_4_8_c_10_14_18_1c<>+0(SB), Z13, Z13
-	MOVQ               tables+152(FP), DX
-	MOVQ               mScales_base+96(FP), BX
+	MOVQ               tables+32(FP), DX
+	MOVQ               24(SP), BX
 	VBROADCASTSS       (BX), Z14
 	VMULPS             (DX), Z14, Z14
 	VPXORD             Z15, Z15, Z15
-	MOVQ               vScales_base+120(FP), BX
+	MOVQ               40(SP), BX
 	VBROADCASTSS       (BX), Z16
 	VMULPS             64(DX), Z16, Z16
 	VPXORD             Z17, Z17, Z17
-	CMPQ               24(SP), $0x00
-	JE                 alone330
-	MOVBLZX            highFirst+178(FP), DX
+	CMPQ               72(SP), $0x00
+	JE                 alone344
+	MOVBLZX            highFirst+58(FP), DX
 	SHLQ               $0x05, DX
-	MOVQ               DX, 72(SP)
-	MOVQ               scratch+184(FP), DX
+	MOVQ               DX, 120(SP)
+	MOVQ               scratch+64(FP), DX
 	ADDQ               $0x00006f00, DX
-	MOVQ               40(SP), BX
+	MOVQ               88(SP), BX
 	VBROADCASTSS       (BX), Z18
-	MOVQ               tables+152(FP), BX
+	MOVQ               tables+32(FP), BX
 	VRCP14SS           X18, X18, X19
 	VMULSS             word_3f98fc50<>+0(SB), X19, X19
 	VBROADCASTSS       X19, Z19
@@ -16710,9 +16842,9 @@ begun328:
 	VMOVUPS            192(BX), Z19
 	VFMADD231PS.RD_SAE Z18, Z19, Z20
 	VMOVUPS            Z20, 64(DX)
-	MOVQ               56(SP), BX
+	MOVQ               104(SP), BX
 	VBROADCASTSS       (BX), Z18
-	MOVQ               tables+152(FP), BX
+	MOVQ               tables+32(FP), BX
 	VRCP14SS           X18, X18, X19
 	VMULSS             word_417fd70a<>+0(SB), X19, X19
 	VBROADCASTSS       X19, Z19
@@ -16721,24 +16853,24 @@ begun328:
 	VMOVUPS            512(BX), Z19
 	VFMADD231PS.RD_SAE Z18, Z19, Z20
 	VMOVUPS            Z20, 128(DX)
-	CMPB               nesterov+176(FP), $0x00
-	JE                 plain331
-	MOVQ               32(SP), BX
-	MOVQ               48(SP), SI
-	MOVQ               scratch+184(FP), DI
+	CMPB               nesterov+56(FP), $0x00
+	JE                 plain345
+	MOVQ               80(SP), BX
+	MOVQ               96(SP), SI
+	MOVQ               scratch+64(FP), DI
 	SHLQ               $0x01, DI
 	ADDQ               $0x00003780, DI
-	SUBQ               16(SP), DI
-	MOVQ               w_base+0(FP), R8
-	MOVQ               g_base+24(FP), R9
-	MOVQ               mCodes_base+48(FP), R10
-	MOVQ               16(SP), R11
-	MOVQ               vCodes_base+72(FP), R12
-	MOVQ               (SP), R13
+	SUBQ               64(SP), DI
+	MOVQ               (SP), R8
+	MOVQ               8(SP), R9
+	MOVQ               16(SP), R10
+	MOVQ               64(SP), R11
+	MOVQ               32(SP), R12
+	MOVQ               48(SP), R13
 	CMPQ               R13, $0x40
-	JB                 done333
+	JB                 done347
 
-loop332:
+loop346:
 	PREFETCHT0         4096(R8)
 	PREFETCHT0         4160(R8)
 	PREFETCHT0         4224(R8)
@@ -16877,7 +17009,7 @@ loop332:
 	VPSLLD             $0x18, Z22, Z22
 	VPTERNLOGD         $0x96, Z21, Z20, Z19
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z22, Z19
-	VPRORVQ.BCST       72(SP), Z19, Z19
+	VPRORVQ.BCST       120(SP), Z19, Z19
 	VPSRLQ             $0x1c, Z19, Z18
 	VPORQ              Z18, Z19, Z19
 	VPMOVQD            Z19, Y19
@@ -16991,7 +17123,7 @@ loop332:
 	VPSLLD             $0x18, Z22, Z22
 	VPTERNLOGD         $0x96, Z21, Z20, Z19
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z22, Z19
-	VPRORVQ.BCST       72(SP), Z19, Z19
+	VPRORVQ.BCST       120(SP), Z19, Z19
 	VPSRLQ             $0x1c, Z19, Z18
 	VPORQ              Z18, Z19, Z19
 	VPMOVQD            Z19, Y19
@@ -17009,28 +17141,28 @@ loop332:
 	ADDQ               $0x00000020, SI
 	SUBQ               $0x40, R13
 	CMPQ               R13, $0x40
-	JAE                loop332
+	JAE                loop346
 
-done333:
-	JMP updated329
+done347:
+	JMP updated343
 
-plain331:
-	MOVQ 32(SP), BX
-	MOVQ 48(SP), SI
-	MOVQ scratch+184(FP), DI
+plain345:
+	MOVQ 80(SP), BX
+	MOVQ 96(SP), SI
+	MOVQ scratch+64(FP), DI
 	SHLQ $0x01, DI
 	ADDQ $0x00003780, DI
-	SUBQ 16(SP), DI
-	MOVQ w_base+0(FP), R8
-	MOVQ g_base+24(FP), R9
-	MOVQ mCodes_base+48(FP), R10
-	MOVQ 16(SP), R11
-	MOVQ vCodes_base+72(FP), R12
-	MOVQ (SP), R13
+	SUBQ 64(SP), DI
+	MOVQ (SP), R8
+	MOVQ 8(SP), R9
+	MOVQ 16(SP), R10
+	MOVQ 64(SP), R11
+	MOVQ 32(SP), R12
+	MOVQ 48(SP), R13
 	CMPQ R13, $0x40
-	JB   done335
+	JB   done349
 
-loop334:
+loop348:
 	PREFETCHT0         4096(R8)
 	PREFETCHT0         4160(R8)
 	PREFETCHT0         4224(R8)
@@ -17163,7 +17295,7 @@ loop334:
 	VPSLLD             $0x18, Z22, Z22
 	VPTERNLOGD         $0x96, Z21, Z20, Z19
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z22, Z19
-	VPRORVQ.BCST       72(SP), Z19, Z19
+	VPRORVQ.BCST       120(SP), Z19, Z19
 	VPSRLQ             $0x1c, Z19, Z18
 	VPORQ              Z18, Z19, Z19
 	VPMOVQD            Z19, Y19
@@ -17271,7 +17403,7 @@ loop334:
 	VPSLLD             $0x18, Z22, Z22
 	VPTERNLOGD         $0x96, Z21, Z20, Z19
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z22, Z19
-	VPRORVQ.BCST       72(SP), Z19, Z19
+	VPRORVQ.BCST       120(SP), Z19, Z19
 	VPSRLQ             $0x1c, Z19, Z18
 	VPORQ              Z18, Z19, Z19
 	VPMOVQD            Z19, Y19
@@ -17289,24 +17421,24 @@ loop334:
 	ADDQ               $0x00000020, SI
 	SUBQ               $0x40, R13
 	CMPQ               R13, $0x40
-	JAE                loop334
+	JAE                loop348
 
-done335:
-	JMP updated329
+done349:
+	JMP updated343
 
-alone330:
-	CMPB nesterov+176(FP), $0x00
-	JE   plain336
-	MOVQ w_base+0(FP), DX
-	MOVQ g_base+24(FP), BX
-	MOVQ mCodes_base+48(FP), SI
-	MOVQ 16(SP), DI
-	MOVQ vCodes_base+72(FP), R8
-	MOVQ (SP), R9
+alone344:
+	CMPB nesterov+56(FP), $0x00
+	JE   plain350
+	MOVQ (SP), DX
+	MOVQ 8(SP), BX
+	MOVQ 16(SP), SI
+	MOVQ 64(SP), DI
+	MOVQ 32(SP), R8
+	MOVQ 48(SP), R9
 	CMPQ R9, $0x40
-	JB   done338
+	JB   done352
 
-loop337:
+loop351:
 	PREFETCHT0   4096(DX)
 	PREFETCHT0   4160(DX)
 	PREFETCHT0   4224(DX)
@@ -17468,11 +17600,11 @@ loop337:
 	ADDQ         $0x00000020, R8
 	SUBQ         $0x40, R9
 	CMPQ         R9, $0x40
-	JAE          loop337
+	JAE          loop351
 
-done338:
+done352:
 	TESTQ        R9, R9
-	JZ           done339
+	JZ           done353
 	MOVQ         $-1, R10
 	BZHIQ        R9, R10, R10
 	LEAQ         1(R9), R11
@@ -17482,8 +17614,8 @@ done338:
 	KMOVQ        R12, K2
 	VMOVDQU8.Z   (SI), K2, Z9
 	ADDQ         R11, SI
-	VMOVDQU64    Z9, 80(SP)
-	LEAQ         80(SP), SI
+	VMOVDQU64    Z9, 128(SP)
+	LEAQ         128(SP), SI
 	LEAQ         1(R9), R9
 	SHRQ         $0x01, R9
 	MOVQ         $-1, R11
@@ -17491,8 +17623,8 @@ done338:
 	KMOVQ        R11, K2
 	VMOVDQU8.Z   (R8), K2, Z9
 	ADDQ         R9, R8
-	VMOVDQU64    Z9, 144(SP)
-	LEAQ         144(SP), R8
+	VMOVDQU64    Z9, 192(SP)
+	LEAQ         192(SP), R8
 	KMOVW        R10, K2
 	SHRQ         $0x10, R10
 	KMOVW        R10, K3
@@ -17662,20 +17794,20 @@ done338:
 	VMOVUPS      Z9, 128(DI)
 	VMOVUPS      Z10, 192(DI)
 
-done339:
-	JMP updated329
+done353:
+	JMP updated343
 
-plain336:
-	MOVQ w_base+0(FP), DX
-	MOVQ g_base+24(FP), BX
-	MOVQ mCodes_base+48(FP), SI
-	MOVQ 16(SP), DI
-	MOVQ vCodes_base+72(FP), R8
-	MOVQ (SP), R9
+plain350:
+	MOVQ (SP), DX
+	MOVQ 8(SP), BX
+	MOVQ 16(SP), SI
+	MOVQ 64(SP), DI
+	MOVQ 32(SP), R8
+	MOVQ 48(SP), R9
 	CMPQ R9, $0x40
-	JB   done341
+	JB   done355
 
-loop340:
+loop354:
 	PREFETCHT0   4096(DX)
 	PREFETCHT0   4160(DX)
 	PREFETCHT0   4224(DX)
@@ -17825,11 +17957,11 @@ loop340:
 	ADDQ         $0x00000020, R8
 	SUBQ         $0x40, R9
 	CMPQ         R9, $0x40
-	JAE          loop340
+	JAE          loop354
 
-done341:
+done355:
 	TESTQ        R9, R9
-	JZ           done342
+	JZ           done356
 	MOVQ         $-1, R10
 	BZHIQ        R9, R10, R10
 	LEAQ         1(R9), R11
@@ -17839,8 +17971,8 @@ done341:
 	KMOVQ        R12, K2
 	VMOVDQU8.Z   (SI), K2, Z9
 	ADDQ         R11, SI
-	VMOVDQU64    Z9, 208(SP)
-	LEAQ         208(SP), SI
+	VMOVDQU64    Z9, 256(SP)
+	LEAQ         256(SP), SI
 	LEAQ         1(R9), R9
 	SHRQ         $0x01, R9
 	MOVQ         $-1, R11
@@ -17848,8 +17980,8 @@ done341:
 	KMOVQ        R11, K2
 	VMOVDQU8.Z   (R8), K2, Z9
 	ADDQ         R9, R8
-	VMOVDQU64    Z9, 272(SP)
-	LEAQ         272(SP), R8
+	VMOVDQU64    Z9, 320(SP)
+	LEAQ         320(SP), R8
 	KMOVW        R10, K2
 	SHRQ         $0x10, R10
 	KMOVW        R10, K3
@@ -18007,13 +18139,13 @@ done341:
 	VMOVUPS      Z9, 128(DI)
 	VMOVUPS      Z10, 192(DI)
 
-done342:
-updated329:
+done356:
+updated343:
 	VCMPPS   $0x03, Z12, Z12, K2
 	KORTESTW K2, K2
-	JNZ      bad343
+	JNZ      bad357
 
-keep344:
+keep358:
 	VSHUFI64X2    $0x44, Z17, Z15, Z0
 	VSHUFI64X2    $0xee, Z17, Z15, Z5
 	VPMAXUD       Z5, Z0, Z0
@@ -18024,31 +18156,31 @@ keep344:
 	VPSHUFD       $0xb1, Z0, Z5
 	VPMAXUD       Z5, Z0, Z0
 	VEXTRACTI64X4 $0x01, Z0, Y5
-	MOVQ          mScales_base+96(FP), DX
+	MOVQ          24(SP), DX
 	VMOVD         X0, CX
-	CMPL          mDivisor+160(FP), $0x3f800000
-	JNE           divide346
+	CMPL          mDivisor+40(FP), $0x3f800000
+	JNE           divide360
 	CMPL          CX, $0x7f800000
-	JAE           divide346
+	JAE           divide360
 
-scale347:
+scale361:
 	MOVL  CX, (DX)
-	MOVQ  vScales_base+120(FP), DX
+	MOVQ  40(SP), DX
 	VMOVD X5, CX
-	CMPL  vDivisor+164(FP), $0x3f800000
-	JNE   divide348
+	CMPL  vDivisor+44(FP), $0x3f800000
+	JNE   divide362
 	CMPL  CX, $0x7f800000
-	JAE   divide348
+	JAE   divide362
 
-scale349:
+scale363:
 	MOVL CX, (DX)
-	MOVQ w_base+0(FP), CX
-	MOVQ 16(SP), DX
-	MOVQ (SP), BX
+	MOVQ (SP), CX
+	MOVQ 64(SP), DX
+	MOVQ 48(SP), BX
 	CMPQ BX, $0x40
-	JB   done351
+	JB   done365
 
-loop350:
+loop364:
 	VMOVDQU64 (DX), Z0
 	VMOVDQU64 Z0, (CX)
 	VMOVDQU64 64(DX), Z0
@@ -18061,9 +18193,9 @@ loop350:
 	ADDQ      $0x00000100, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop350
+	JAE       loop364
 
-done351:
+done365:
 	MOVQ      $-1, SI
 	BZHIQ     BX, SI, SI
 	VMOVDQU64 (DX), Z0
@@ -18083,56 +18215,59 @@ done351:
 	VMOVDQU32 Z0, K1, 192(CX)
 	SHRQ      $0x10, SI
 
-next345:
-	MOVQ   8(SP), CX
-	MOVQ   CX, 24(SP)
-	MOVQ   mCodes_base+48(FP), CX
-	MOVQ   CX, 32(SP)
-	MOVQ   mScales_base+96(FP), CX
-	MOVQ   CX, 40(SP)
-	MOVQ   vCodes_base+72(FP), CX
-	MOVQ   CX, 48(SP)
-	MOVQ   vScales_base+120(FP), CX
-	MOVQ   CX, 56(SP)
-	MOVQ   scratch+184(FP), CX
+next359:
+	MOVQ   56(SP), CX
+	MOVQ   CX, 72(SP)
+	MOVQ   16(SP), CX
+	MOVQ   CX, 80(SP)
+	MOVQ   24(SP), CX
+	MOVQ   CX, 88(SP)
+	MOVQ   32(SP), CX
+	MOVQ   CX, 96(SP)
+	MOVQ   40(SP), CX
+	MOVQ   CX, 104(SP)
+	MOVQ   scratch+64(FP), CX
 	SHLQ   $0x01, CX
 	ADDQ   $0x00003780, CX
-	SUBQ   16(SP), CX
-	MOVQ   CX, 16(SP)
-	MOVQ   (SP), CX
+	SUBQ   64(SP), CX
+	MOVQ   CX, 64(SP)
+	MOVQ   48(SP), CX
 	IMUL3Q $0x04, CX, DX
-	ADDQ   DX, w_base+0(FP)
+	ADDQ   DX, (SP)
 	IMUL3Q $0x02, CX, DX
-	ADDQ   DX, g_base+24(FP)
+	ADDQ   DX, 8(SP)
 	SHRQ   $0x01, CX
-	ADDQ   CX, mCodes_base+48(FP)
-	ADDQ   $0x04, mScales_base+96(FP)
-	ADDQ   CX, vCodes_base+72(FP)
-	ADDQ   $0x04, vScales_base+120(FP)
+	ADDQ   CX, 16(SP)
+	ADDQ   $0x04, 24(SP)
+	ADDQ   CX, 32(SP)
+	ADDQ   $0x04, 40(SP)
 	TESTQ  AX, AX
-	JNZ    block325
+	JNZ    block339
 
-finished326:
-	CMPQ               24(SP), $0x00
-	JE                 none352
-	MOVBLZX            highFirst+178(FP), AX
+finished340:
+	JMP parameter337
+
+end338:
+	CMPQ               72(SP), $0x00
+	JE                 none366
+	MOVBLZX            highFirst+58(FP), AX
 	SHLQ               $0x05, AX
-	MOVQ               AX, 336(SP)
-	MOVQ               scratch+184(FP), AX
+	MOVQ               AX, 384(SP)
+	MOVQ               scratch+64(FP), AX
 	ADDQ               $0x00006f00, AX
-	MOVQ               40(SP), CX
+	MOVQ               88(SP), CX
 	MOVL               (CX), CX
 	SUBL               $0x21800000, CX
 	CMPL               CX, $0x50000000
-	JAE                unusual353
-	MOVQ               56(SP), CX
+	JAE                unusual367
+	MOVQ               104(SP), CX
 	MOVL               (CX), CX
 	SUBL               $0x21800000, CX
 	CMPL               CX, $0x50000000
-	JAE                unusual353
-	MOVQ               40(SP), CX
+	JAE                unusual367
+	MOVQ               88(SP), CX
 	VBROADCASTSS       (CX), Z0
-	MOVQ               tables+152(FP), CX
+	MOVQ               tables+32(FP), CX
 	VRCP14SS           X0, X0, X1
 	VMULSS             word_3f98fc50<>+0(SB), X1, X1
 	VBROADCASTSS       X1, Z1
@@ -18145,9 +18280,9 @@ finished326:
 	VMOVUPS            192(CX), Z1
 	VFMADD231PS.RD_SAE Z0, Z1, Z2
 	VMOVUPS            Z2, 64(AX)
-	MOVQ               56(SP), CX
+	MOVQ               104(SP), CX
 	VBROADCASTSS       (CX), Z0
-	MOVQ               tables+152(FP), CX
+	MOVQ               tables+32(FP), CX
 	VRCP14SS           X0, X0, X1
 	VMULSS             word_417fd70a<>+0(SB), X1, X1
 	VBROADCASTSS       X1, Z1
@@ -18156,17 +18291,17 @@ finished326:
 	VMOVUPS            512(CX), Z1
 	VFMADD231PS.RD_SAE Z0, Z1, Z2
 	VMOVUPS            Z2, 128(AX)
-	MOVQ               32(SP), CX
-	MOVQ               48(SP), DX
-	MOVQ               scratch+184(FP), BX
+	MOVQ               80(SP), CX
+	MOVQ               96(SP), DX
+	MOVQ               scratch+64(FP), BX
 	SHLQ               $0x01, BX
 	ADDQ               $0x00003780, BX
-	SUBQ               16(SP), BX
-	MOVQ               24(SP), SI
+	SUBQ               64(SP), BX
+	MOVQ               72(SP), SI
 	CMPQ               SI, $0x40
-	JB                 done356
+	JB                 done370
 
-loop355:
+loop369:
 	VMOVUPS            4736(BX), Z0
 	VMULPS             192(AX), Z0, Z1
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z1, Z1
@@ -18224,7 +18359,7 @@ loop355:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       336(SP), Z1, Z1
+	VPRORVQ.BCST       384(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -18265,7 +18400,7 @@ loop355:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       336(SP), Z1, Z1
+	VPRORVQ.BCST       384(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -18278,11 +18413,11 @@ loop355:
 	ADDQ               $0x00000020, DX
 	SUBQ               $0x40, SI
 	CMPQ               SI, $0x40
-	JAE                loop355
+	JAE                loop369
 
-done356:
+done370:
 	TESTQ              SI, SI
-	JZ                 none357
+	JZ                 none371
 	MOVQ               $-1, DI
 	BZHIQ              SI, DI, DI
 	KMOVD              DI, K1
@@ -18356,7 +18491,7 @@ done356:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       336(SP), Z1, Z1
+	VPRORVQ.BCST       384(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -18397,7 +18532,7 @@ done356:
 	VPSLLD             $0x18, Z4, Z4
 	VPTERNLOGD         $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST       336(SP), Z1, Z1
+	VPRORVQ.BCST       384(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -18406,35 +18541,35 @@ done356:
 	VPERMD             Z1, Z0, Z1
 	VMOVDQU8           Z1, K5, (DX)
 
-none357:
-coded354:
-	MOVQ $0x00000000, 24(SP)
+none371:
+coded368:
+	MOVQ $0x00000000, 72(SP)
 
-none352:
+none366:
 	VZEROUPPER
 	RET
 
-apart327:
-	CMPQ               24(SP), $0x00
-	JE                 none358
-	MOVBLZX            highFirst+178(FP), CX
+apart341:
+	CMPQ               72(SP), $0x00
+	JE                 none372
+	MOVBLZX            highFirst+58(FP), CX
 	SHLQ               $0x05, CX
-	MOVQ               CX, 344(SP)
-	MOVQ               scratch+184(FP), CX
+	MOVQ               CX, 392(SP)
+	MOVQ               scratch+64(FP), CX
 	ADDQ               $0x00006f00, CX
-	MOVQ               40(SP), DX
+	MOVQ               88(SP), DX
 	MOVL               (DX), DX
 	SUBL               $0x21800000, DX
 	CMPL               DX, $0x50000000
-	JAE                unusual359
-	MOVQ               56(SP), DX
+	JAE                unusual373
+	MOVQ               104(SP), DX
 	MOVL               (DX), DX
 	SUBL               $0x21800000, DX
 	CMPL               DX, $0x50000000
-	JAE                unusual359
-	MOVQ               40(SP), DX
+	JAE                unusual373
+	MOVQ               88(SP), DX
 	VBROADCASTSS       (DX), Z0
-	MOVQ               tables+152(FP), DX
+	MOVQ               tables+32(FP), DX
 	VRCP14SS           X0, X0, X5
 	VMULSS             word_3f98fc50<>+0(SB), X5, X5
 	VBROADCASTSS       X5, Z5
@@ -18447,9 +18582,9 @@ apart327:
 	VMOVUPS            192(DX), Z5
 	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VMOVUPS            Z6, 64(CX)
-	MOVQ               56(SP), DX
+	MOVQ               104(SP), DX
 	VBROADCASTSS       (DX), Z0
-	MOVQ               tables+152(FP), DX
+	MOVQ               tables+32(FP), DX
 	VRCP14SS           X0, X0, X5
 	VMULSS             word_417fd70a<>+0(SB), X5, X5
 	VBROADCASTSS       X5, Z5
@@ -18458,17 +18593,17 @@ apart327:
 	VMOVUPS            512(DX), Z5
 	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VMOVUPS            Z6, 128(CX)
-	MOVQ               32(SP), DX
-	MOVQ               48(SP), BX
-	MOVQ               scratch+184(FP), SI
+	MOVQ               80(SP), DX
+	MOVQ               96(SP), BX
+	MOVQ               scratch+64(FP), SI
 	SHLQ               $0x01, SI
 	ADDQ               $0x00003780, SI
-	SUBQ               16(SP), SI
-	MOVQ               24(SP), DI
+	SUBQ               64(SP), SI
+	MOVQ               72(SP), DI
 	CMPQ               DI, $0x40
-	JB                 done362
+	JB                 done376
 
-loop361:
+loop375:
 	VMOVUPS            4736(SI), Z0
 	VMULPS             192(CX), Z0, Z5
 	VFMADD213PS.BCST   word_3895cbec<>+0(SB), Z5, Z5
@@ -18526,7 +18661,7 @@ loop361:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPRORVQ.BCST       392(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -18567,7 +18702,7 @@ loop361:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPRORVQ.BCST       392(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -18580,11 +18715,11 @@ loop361:
 	ADDQ               $0x00000020, BX
 	SUBQ               $0x40, DI
 	CMPQ               DI, $0x40
-	JAE                loop361
+	JAE                loop375
 
-done362:
+done376:
 	TESTQ              DI, DI
-	JZ                 none363
+	JZ                 none377
 	MOVQ               $-1, R8
 	BZHIQ              DI, R8, R8
 	KMOVD              R8, K1
@@ -18658,7 +18793,7 @@ done362:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPRORVQ.BCST       392(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -18699,7 +18834,7 @@ done362:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPRORVQ.BCST       392(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -18708,48 +18843,48 @@ done362:
 	VPERMD             Z5, Z0, Z5
 	VMOVDQU8           Z5, K5, (BX)
 
-none363:
-coded360:
-	MOVQ $0x00000000, 24(SP)
+none377:
+coded374:
+	MOVQ $0x00000000, 72(SP)
 
-none358:
-	JMP begun328
+none372:
+	JMP begun342
 
-divide346:
-	VDIVSS mDivisor+160(FP), X0, X6
+divide360:
+	VDIVSS mDivisor+40(FP), X0, X6
 	VMOVD  X6, CX
 	CMPL   CX, $0x7f800000
-	JB     scale347
+	JB     scale361
 	VMOVD  X0, CX
 	CMPL   CX, $0x7f800000
-	JB     scale347
+	JB     scale361
 	MOVL   $0x7fc00000, CX
-	JMP    scale347
+	JMP    scale361
 
-divide348:
-	VDIVSS vDivisor+164(FP), X5, X0
+divide362:
+	VDIVSS vDivisor+44(FP), X5, X0
 	VMOVD  X0, CX
 	CMPL   CX, $0x7f800000
-	JB     scale349
+	JB     scale363
 	VMOVD  X5, CX
 	CMPL   CX, $0x7f800000
-	JB     scale349
+	JB     scale363
 	MOVL   $0x7fc00000, CX
-	JMP    scale349
+	JMP    scale363
 
-bad343:
-	MOVQ   counts+192(FP), DX
+bad357:
+	MOVQ   counts+72(FP), DX
 	XORL   BX, BX
 	VPXORD Z15, Z15, Z15
 	VPXORD Z17, Z17, Z17
-	MOVQ   (SP), SI
-	MOVQ   w_base+0(FP), DI
-	MOVQ   g_base+24(FP), R8
-	MOVQ   mCodes_base+48(FP), R9
-	MOVQ   16(SP), R10
-	MOVQ   vCodes_base+72(FP), R11
+	MOVQ   48(SP), SI
+	MOVQ   (SP), DI
+	MOVQ   8(SP), R8
+	MOVQ   16(SP), R9
+	MOVQ   64(SP), R10
+	MOVQ   32(SP), R11
 
-again364:
+again378:
 	MOVL         $0x00000040, R12
 	CMPQ         SI, R12
 	CMOVQLT      SI, R12
@@ -18762,8 +18897,8 @@ again364:
 	KMOVQ        R15, K2
 	VMOVDQU8.Z   (R9), K2, Z0
 	ADDQ         R14, R9
-	VMOVDQU64    Z0, 352(SP)
-	LEAQ         352(SP), R14
+	VMOVDQU64    Z0, 400(SP)
+	LEAQ         400(SP), R14
 	LEAQ         1(R12), R15
 	SHRQ         $0x01, R15
 	MOVQ         $-1, BP
@@ -18771,8 +18906,8 @@ again364:
 	KMOVQ        BP, K2
 	VMOVDQU8.Z   (R11), K2, Z0
 	ADDQ         R15, R11
-	VMOVDQU64    Z0, 416(SP)
-	LEAQ         416(SP), R15
+	VMOVDQU64    Z0, 464(SP)
+	LEAQ         464(SP), R15
 	KMOVW        R13, K2
 	SHRQ         $0x10, R13
 	KMOVW        R13, K3
@@ -18800,7 +18935,7 @@ again364:
 	VPSRLVD      Z13, Z21, Z21
 	VPERMPS      Z16, Z21, Z21
 	VPBROADCASTD word_7fffffff<>+0(SB), Z22
-	MOVBLZX      nesterov+176(FP), BP
+	MOVBLZX      nesterov+56(FP), BP
 	NEGL         BP
 	KMOVW        BP, K4
 	VMULPS.BCST  (CX), Z10, Z10
@@ -18836,7 +18971,7 @@ again364:
 	VPANDD.Z     Z22, Z19, K2, Z19
 	VPMAXUD      Z19, Z17, Z17
 	VMOVUPS      Z0, (R10)
-	MOVBLZX      nesterov+176(FP), BP
+	MOVBLZX      nesterov+56(FP), BP
 	NEGL         BP
 	KMOVW        BP, K2
 	VMULPS.BCST  (CX), Z12, Z12
@@ -18903,7 +19038,7 @@ again364:
 	VPSRLVD      Z13, Z21, Z21
 	VPERMPS      Z16, Z21, Z21
 	VPBROADCASTD word_7fffffff<>+0(SB), Z22
-	MOVBLZX      nesterov+176(FP), R13
+	MOVBLZX      nesterov+56(FP), R13
 	NEGL         R13
 	KMOVW        R13, K4
 	VMULPS.BCST  (CX), Z10, Z10
@@ -18939,7 +19074,7 @@ again364:
 	VPANDD.Z     Z22, Z19, K2, Z19
 	VPMAXUD      Z19, Z17, Z17
 	VMOVUPS      Z0, 128(R10)
-	MOVBLZX      nesterov+176(FP), R13
+	MOVBLZX      nesterov+56(FP), R13
 	NEGL         R13
 	KMOVW        R13, K2
 	VMULPS.BCST  (CX), Z12, Z12
@@ -18983,47 +19118,47 @@ again364:
 	ADDQ         $0x00000080, R8
 	ADDQ         $0x00000100, R10
 	SUBQ         R12, SI
-	JNZ          again364
+	JNZ          again378
 	ADDQ         BX, (DX)
 	TESTQ        BX, BX
-	JZ           keep344
-	CMPB         skip+177(FP), $0x00
-	JE           keep344
-	MOVQ         (SP), CX
+	JZ           keep358
+	CMPB         skip+57(FP), $0x00
+	JE           keep358
+	MOVQ         48(SP), CX
 	ADDQ         CX, 8(DX)
 	INCQ         16(DX)
-	MOVQ         $0x00000000, 8(SP)
-	JMP          next345
+	MOVQ         $0x00000000, 56(SP)
+	JMP          next359
 
-unusual353:
-	MOVQ         40(SP), CX
+unusual367:
+	MOVQ         88(SP), CX
 	MOVL         (CX), DX
 	VBROADCASTSS (CX), Z0
 	VPTERNLOGD   $0xff, Z1, Z1, Z1
 	TESTL        DX, DX
-	JZ           none366
+	JZ           none380
 	CMPL         DX, $0x7f800000
-	JAE          none366
+	JAE          none380
 	VBROADCASTSS word_3f800000<>+0(SB), Z3
 	CMPL         DX, $0x71800000
-	JAE          large365
+	JAE          large379
 	CMPL         DX, $0x21800000
-	JAE          adjusted367
+	JAE          adjusted381
 	VBROADCASTSS word_6c000000<>+0(SB), Z3
-	JMP          adjusted367
+	JMP          adjusted381
 
-large365:
+large379:
 	VBROADCASTSS word_21800000<>+0(SB), Z3
-	JMP          adjusted367
+	JMP          adjusted381
 
-none366:
+none380:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z3
 	VPXORD       Z1, Z1, Z1
 
-adjusted367:
+adjusted381:
 	VMULPS             Z3, Z0, Z0
-	MOVQ               tables+152(FP), CX
+	MOVQ               tables+32(FP), CX
 	VRCP14SS           X0, X0, X4
 	VMULSS             word_3f98fc50<>+0(SB), X4, X4
 	VBROADCASTSS       X4, Z4
@@ -19036,34 +19171,34 @@ adjusted367:
 	VMOVUPS            192(CX), Z4
 	VFMADD231PS.RD_SAE Z0, Z4, Z5
 	VMOVUPS            Z5, 64(AX)
-	MOVQ               56(SP), CX
+	MOVQ               104(SP), CX
 	MOVL               (CX), DX
 	VBROADCASTSS       (CX), Z0
 	VPTERNLOGD         $0xff, Z2, Z2, Z2
 	TESTL              DX, DX
-	JZ                 none369
+	JZ                 none383
 	CMPL               DX, $0x7f800000
-	JAE                none369
+	JAE                none383
 	VBROADCASTSS       word_3f800000<>+0(SB), Z4
 	CMPL               DX, $0x71800000
-	JAE                large368
+	JAE                large382
 	CMPL               DX, $0x21800000
-	JAE                adjusted370
+	JAE                adjusted384
 	VBROADCASTSS       word_6c000000<>+0(SB), Z4
-	JMP                adjusted370
+	JMP                adjusted384
 
-large368:
+large382:
 	VBROADCASTSS word_21800000<>+0(SB), Z4
-	JMP          adjusted370
+	JMP          adjusted384
 
-none369:
+none383:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z4
 	VPXORD       Z2, Z2, Z2
 
-adjusted370:
+adjusted384:
 	VMULPS             Z4, Z0, Z0
-	MOVQ               tables+152(FP), CX
+	MOVQ               tables+32(FP), CX
 	VRCP14SS           X0, X0, X5
 	VMULSS             word_417fd70a<>+0(SB), X5, X5
 	VBROADCASTSS       X5, Z5
@@ -19072,17 +19207,17 @@ adjusted370:
 	VMOVUPS            512(CX), Z5
 	VFMADD231PS.RD_SAE Z0, Z5, Z6
 	VMOVUPS            Z6, 128(AX)
-	MOVQ               32(SP), CX
-	MOVQ               48(SP), DX
-	MOVQ               scratch+184(FP), BX
+	MOVQ               80(SP), CX
+	MOVQ               96(SP), DX
+	MOVQ               scratch+64(FP), BX
 	SHLQ               $0x01, BX
 	ADDQ               $0x00003780, BX
-	SUBQ               16(SP), BX
-	MOVQ               24(SP), SI
+	SUBQ               64(SP), BX
+	MOVQ               72(SP), SI
 	CMPQ               SI, $0x40
-	JB                 done372
+	JB                 done386
 
-loop371:
+loop385:
 	VMOVUPS            4736(BX), Z0
 	VMULPS             Z3, Z0, Z0
 	VPANDD             Z1, Z0, Z0
@@ -19148,7 +19283,7 @@ loop371:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       336(SP), Z5, Z5
+	VPRORVQ.BCST       384(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -19197,7 +19332,7 @@ loop371:
 	VPSLLD             $0x18, Z8, Z8
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z8, Z5
-	VPRORVQ.BCST       336(SP), Z5, Z5
+	VPRORVQ.BCST       384(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -19210,11 +19345,11 @@ loop371:
 	ADDQ               $0x00000020, DX
 	SUBQ               $0x40, SI
 	CMPQ               SI, $0x40
-	JAE                loop371
+	JAE                loop385
 
-done372:
+done386:
 	TESTQ              SI, SI
-	JZ                 none373
+	JZ                 none387
 	MOVQ               $-1, DI
 	BZHIQ              SI, DI, DI
 	KMOVD              DI, K1
@@ -19296,7 +19431,7 @@ done372:
 	VPSLLD             $0x18, Z1, Z1
 	VPTERNLOGD         $0x96, Z7, Z6, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z1, Z5
-	VPRORVQ.BCST       336(SP), Z5, Z5
+	VPRORVQ.BCST       384(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -19345,7 +19480,7 @@ done372:
 	VPSLLD             $0x18, Z2, Z2
 	VPTERNLOGD         $0x96, Z5, Z3, Z1
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z2, Z1
-	VPRORVQ.BCST       336(SP), Z1, Z1
+	VPRORVQ.BCST       384(SP), Z1, Z1
 	VPSRLQ             $0x1c, Z1, Z0
 	VPORQ              Z0, Z1, Z1
 	VPMOVQD            Z1, Y1
@@ -19354,38 +19489,38 @@ done372:
 	VPERMD             Z1, Z0, Z1
 	VMOVDQU8           Z1, K5, (DX)
 
-none373:
-	JMP coded354
+none387:
+	JMP coded368
 
-unusual359:
-	MOVQ         40(SP), DX
+unusual373:
+	MOVQ         88(SP), DX
 	MOVL         (DX), BX
 	VBROADCASTSS (DX), Z0
 	VPTERNLOGD   $0xff, Z3, Z3, Z3
 	TESTL        BX, BX
-	JZ           none375
+	JZ           none389
 	CMPL         BX, $0x7f800000
-	JAE          none375
+	JAE          none389
 	VBROADCASTSS word_3f800000<>+0(SB), Z5
 	CMPL         BX, $0x71800000
-	JAE          large374
+	JAE          large388
 	CMPL         BX, $0x21800000
-	JAE          adjusted376
+	JAE          adjusted390
 	VBROADCASTSS word_6c000000<>+0(SB), Z5
-	JMP          adjusted376
+	JMP          adjusted390
 
-large374:
+large388:
 	VBROADCASTSS word_21800000<>+0(SB), Z5
-	JMP          adjusted376
+	JMP          adjusted390
 
-none375:
+none389:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z5
 	VPXORD       Z3, Z3, Z3
 
-adjusted376:
+adjusted390:
 	VMULPS             Z5, Z0, Z0
-	MOVQ               tables+152(FP), DX
+	MOVQ               tables+32(FP), DX
 	VRCP14SS           X0, X0, X6
 	VMULSS             word_3f98fc50<>+0(SB), X6, X6
 	VBROADCASTSS       X6, Z6
@@ -19398,34 +19533,34 @@ adjusted376:
 	VMOVUPS            192(DX), Z6
 	VFMADD231PS.RD_SAE Z0, Z6, Z7
 	VMOVUPS            Z7, 64(CX)
-	MOVQ               56(SP), DX
+	MOVQ               104(SP), DX
 	MOVL               (DX), BX
 	VBROADCASTSS       (DX), Z0
 	VPTERNLOGD         $0xff, Z4, Z4, Z4
 	TESTL              BX, BX
-	JZ                 none378
+	JZ                 none392
 	CMPL               BX, $0x7f800000
-	JAE                none378
+	JAE                none392
 	VBROADCASTSS       word_3f800000<>+0(SB), Z6
 	CMPL               BX, $0x71800000
-	JAE                large377
+	JAE                large391
 	CMPL               BX, $0x21800000
-	JAE                adjusted379
+	JAE                adjusted393
 	VBROADCASTSS       word_6c000000<>+0(SB), Z6
-	JMP                adjusted379
+	JMP                adjusted393
 
-large377:
+large391:
 	VBROADCASTSS word_21800000<>+0(SB), Z6
-	JMP          adjusted379
+	JMP          adjusted393
 
-none378:
+none392:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z6
 	VPXORD       Z4, Z4, Z4
 
-adjusted379:
+adjusted393:
 	VMULPS             Z6, Z0, Z0
-	MOVQ               tables+152(FP), DX
+	MOVQ               tables+32(FP), DX
 	VRCP14SS           X0, X0, X7
 	VMULSS             word_417fd70a<>+0(SB), X7, X7
 	VBROADCASTSS       X7, Z7
@@ -19434,17 +19569,17 @@ adjusted379:
 	VMOVUPS            512(DX), Z7
 	VFMADD231PS.RD_SAE Z0, Z7, Z8
 	VMOVUPS            Z8, 128(CX)
-	MOVQ               32(SP), DX
-	MOVQ               48(SP), BX
-	MOVQ               scratch+184(FP), SI
+	MOVQ               80(SP), DX
+	MOVQ               96(SP), BX
+	MOVQ               scratch+64(FP), SI
 	SHLQ               $0x01, SI
 	ADDQ               $0x00003780, SI
-	SUBQ               16(SP), SI
-	MOVQ               24(SP), DI
+	SUBQ               64(SP), SI
+	MOVQ               72(SP), DI
 	CMPQ               DI, $0x40
-	JB                 done381
+	JB                 done395
 
-loop380:
+loop394:
 	VMOVUPS            4736(SI), Z0
 	VMULPS             Z5, Z0, Z0
 	VPANDD             Z3, Z0, Z0
@@ -19510,7 +19645,7 @@ loop380:
 	VPSLLD             $0x18, Z10, Z10
 	VPTERNLOGD         $0x96, Z9, Z8, Z7
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z10, Z7
-	VPRORVQ.BCST       344(SP), Z7, Z7
+	VPRORVQ.BCST       392(SP), Z7, Z7
 	VPSRLQ             $0x1c, Z7, Z0
 	VPORQ              Z0, Z7, Z7
 	VPMOVQD            Z7, Y7
@@ -19559,7 +19694,7 @@ loop380:
 	VPSLLD             $0x18, Z10, Z10
 	VPTERNLOGD         $0x96, Z9, Z8, Z7
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z10, Z7
-	VPRORVQ.BCST       344(SP), Z7, Z7
+	VPRORVQ.BCST       392(SP), Z7, Z7
 	VPSRLQ             $0x1c, Z7, Z0
 	VPORQ              Z0, Z7, Z7
 	VPMOVQD            Z7, Y7
@@ -19572,11 +19707,11 @@ loop380:
 	ADDQ               $0x00000020, BX
 	SUBQ               $0x40, DI
 	CMPQ               DI, $0x40
-	JAE                loop380
+	JAE                loop394
 
-done381:
+done395:
 	TESTQ              DI, DI
-	JZ                 none382
+	JZ                 none396
 	MOVQ               $-1, R8
 	BZHIQ              DI, R8, R8
 	KMOVD              R8, K1
@@ -19658,7 +19793,7 @@ done381:
 	VPSLLD             $0x18, Z5, Z5
 	VPTERNLOGD         $0x96, Z9, Z8, Z7
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z5, Z7
-	VPRORVQ.BCST       344(SP), Z7, Z7
+	VPRORVQ.BCST       392(SP), Z7, Z7
 	VPSRLQ             $0x1c, Z7, Z0
 	VPORQ              Z0, Z7, Z7
 	VPMOVQD            Z7, Y7
@@ -19707,7 +19842,7 @@ done381:
 	VPSLLD             $0x18, Z6, Z6
 	VPTERNLOGD         $0x96, Z8, Z7, Z5
 	VPTERNLOGD.BCST    $0x96, word_b400000<>+0(SB), Z6, Z5
-	VPRORVQ.BCST       344(SP), Z5, Z5
+	VPRORVQ.BCST       392(SP), Z5, Z5
 	VPSRLQ             $0x1c, Z5, Z0
 	VPORQ              Z0, Z5, Z5
 	VPMOVQD            Z5, Y5
@@ -19716,49 +19851,63 @@ done381:
 	VPERMD             Z5, Z0, Z5
 	VMOVDQU8           Z5, K5, (BX)
 
-none382:
-	JMP coded360
+none396:
+	JMP coded374
 
-// func AdamW4bitFactoredWF32GBF16AVX512(w []float32, g []uint16, mCodes []uint8, v []float32, mScales []float32, block int, tables *[160]uint32, mDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
+// func AdamW4bitFactoredWF32GBF16AVX512(parameters [][11]uintptr, v []float32, block int, tables *[160]uint32, mDivisor float32, s *[11]float32, nesterov bool, skip bool, highFirst bool, scratch *[7216]float32, counts *[3]int64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, MMX+, POPCNT
-TEXT ·AdamW4bitFactoredWF32GBF16AVX512(SB), $272-176
-	MOVQ    $0x00000000, 24(SP)
-	MOVQ    scratch+160(FP), AX
-	MOVQ    AX, 16(SP)
+TEXT ·AdamW4bitFactoredWF32GBF16AVX512(SB), $304-104
+	MOVQ    $0x00000000, 56(SP)
+	MOVQ    scratch+88(FP), AX
+	MOVQ    AX, 48(SP)
 	VMOVSS  word_3f800000<>+0(SB), X0
-	MOVQ    s+144(FP), AX
+	MOVQ    s+72(FP), AX
 	VDIVSS  24(AX), X0, X0
-	VMOVSS  X0, 48(SP)
-	MOVQ    scratch+160(FP), AX
-	MOVQ    tables+128(FP), CX
+	VMOVSS  X0, 80(SP)
+	MOVQ    scratch+88(FP), AX
+	MOVQ    tables+56(FP), CX
 	VMOVUPS 384(CX), Z0
 	VMOVUPS Z0, 28736(AX)
 	VMOVUPS 448(CX), Z0
 	VMOVUPS Z0, 28800(AX)
-	MOVQ    w_len+8(FP), AX
-	TESTQ   AX, AX
-	JZ      finished384
 
-block383:
-	MOVQ    block+120(FP), CX
+parameter397:
+	SUBQ  $0x01, parameters_len+8(FP)
+	JB    end398
+	MOVQ  parameters_base+0(FP), AX
+	ADDQ  $0x58, parameters_base+0(FP)
+	MOVQ  16(AX), CX
+	MOVQ  CX, 8(SP)
+	MOVQ  24(AX), CX
+	MOVQ  CX, 16(SP)
+	MOVQ  40(AX), CX
+	MOVQ  CX, 24(SP)
+	MOVQ  (AX), CX
+	MOVQ  CX, (SP)
+	MOVQ  56(AX), AX
+	TESTQ AX, AX
+	JZ    finished400
+
+block399:
+	MOVQ    block+48(FP), CX
 	CMPQ    CX, AX
 	CMOVQGT AX, CX
 	SUBQ    CX, AX
-	MOVQ    CX, (SP)
-	MOVQ    CX, 8(SP)
-	CMPQ    24(SP), CX
-	JNE     apart385
+	MOVQ    CX, 32(SP)
+	MOVQ    CX, 40(SP)
+	CMPQ    56(SP), CX
+	JNE     apart401
 	TESTQ   $0x0000003f, CX
-	JNZ     apart385
-	MOVQ    40(SP), CX
+	JNZ     apart401
+	MOVQ    72(SP), CX
 	MOVL    (CX), CX
 	SUBL    $0x21800000, CX
 	CMPL    CX, $0x50000000
-	JAE     apart385
+	JAE     apart401
 
-begun386:
-	MOVQ               s+144(FP), CX
-	VBROADCASTSS       48(SP), Z0
+begun402:
+	MOVQ               s+72(FP), CX
+	VBROADCASTSS       80(SP), Z0
 	VBROADCASTSS       24(CX), Z3
 	VBROADCASTSS       32(CX), Z4
 	VBROADCASTSS       28(CX), Z5
@@ -19774,25 +19923,25 @@ begun386:
 	VPXORD             Z10, Z10, Z10
 	MOVL               $0x0000ff00, DX
 	KMOVW              DX, K1
-	MOVBLZX            highFirst+154(FP), DX
+	MOVBLZX            highFirst+82(FP), DX
 	SHLL               $0x02, DX
 	VPBROADCASTD       DX, Z11
 	VPXORD             nibbles_0_4_8_c_10_14_18_1c_0_4_8_c_10_14_18_1c<>+0(SB), Z11, Z11
-	MOVQ               tables+128(FP), DX
-	MOVQ               mScales_base+96(FP), BX
+	MOVQ               tables+56(FP), DX
+	MOVQ               24(SP), BX
 	VBROADCASTSS       (BX), Z12
 	VMULPS             (DX), Z12, Z12
 	VPXORD             Z13, Z13, Z13
-	CMPQ               24(SP), $0x00
-	JE                 alone388
-	MOVBLZX            highFirst+154(FP), DX
+	CMPQ               56(SP), $0x00
+	JE                 alone404
+	MOVBLZX            highFirst+82(FP), DX
 	SHLQ               $0x05, DX
-	MOVQ               DX, 56(SP)
-	MOVQ               scratch+160(FP), DX
+	MOVQ               DX, 88(SP)
+	MOVQ               scratch+88(FP), DX
 	ADDQ               $0x00006f00, DX
-	MOVQ               40(SP), BX
+	MOVQ               72(SP), BX
 	VBROADCASTSS       (BX), Z14
-	MOVQ               tables+128(FP), BX
+	MOVQ               tables+56(FP), BX
 	VRCP14SS           X14, X14, X15
 	VMULSS             word_3f98fc50<>+0(SB), X15, X15
 	VBROADCASTSS       X15, Z15
@@ -19805,23 +19954,23 @@ begun386:
 	VMOVUPS            192(BX), Z15
 	VFMADD231PS.RD_SAE Z14, Z15, Z16
 	VMOVUPS            Z16, 64(DX)
-	CMPB               nesterov+152(FP), $0x00
-	JE                 plain389
-	MOVQ               32(SP), BX
-	MOVQ               scratch+160(FP), SI
+	CMPB               nesterov+80(FP), $0x00
+	JE                 plain405
+	MOVQ               64(SP), BX
+	MOVQ               scratch+88(FP), SI
 	SHLQ               $0x01, SI
 	ADDQ               $0x00003780, SI
-	SUBQ               16(SP), SI
-	MOVQ               w_base+0(FP), DI
-	MOVQ               g_base+24(FP), R8
-	MOVQ               mCodes_base+48(FP), R9
-	MOVQ               16(SP), R10
-	MOVQ               v_base+72(FP), R11
-	MOVQ               (SP), R12
+	SUBQ               48(SP), SI
+	MOVQ               (SP), DI
+	MOVQ               8(SP), R8
+	MOVQ               16(SP), R9
+	MOVQ               48(SP), R10
+	MOVQ               v_base+24(FP), R11
+	MOVQ               32(SP), R12
 	CMPQ               R12, $0x40
-	JB                 done391
+	JB                 done407
 
-loop390:
+loop406:
 	PREFETCHT0       4096(DI)
 	PREFETCHT0       4160(DI)
 	PREFETCHT0       4224(DI)
@@ -19941,7 +20090,7 @@ loop390:
 	VPSLLD           $0x18, Z18, Z18
 	VPTERNLOGD       $0x96, Z17, Z16, Z15
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z18, Z15
-	VPRORVQ.BCST     56(SP), Z15, Z15
+	VPRORVQ.BCST     88(SP), Z15, Z15
 	VPSRLQ           $0x1c, Z15, Z14
 	VPORQ            Z14, Z15, Z15
 	VPMOVQD          Z15, Y15
@@ -20013,27 +20162,27 @@ loop390:
 	ADDQ             $0x00000020, BX
 	SUBQ             $0x40, R12
 	CMPQ             R12, $0x40
-	JAE              loop390
+	JAE              loop406
 
-done391:
-	JMP updated387
+done407:
+	JMP updated403
 
-plain389:
-	MOVQ 32(SP), BX
-	MOVQ scratch+160(FP), SI
+plain405:
+	MOVQ 64(SP), BX
+	MOVQ scratch+88(FP), SI
 	SHLQ $0x01, SI
 	ADDQ $0x00003780, SI
-	SUBQ 16(SP), SI
-	MOVQ w_base+0(FP), DI
-	MOVQ g_base+24(FP), R8
-	MOVQ mCodes_base+48(FP), R9
-	MOVQ 16(SP), R10
-	MOVQ v_base+72(FP), R11
-	MOVQ (SP), R12
+	SUBQ 48(SP), SI
+	MOVQ (SP), DI
+	MOVQ 8(SP), R8
+	MOVQ 16(SP), R9
+	MOVQ 48(SP), R10
+	MOVQ v_base+24(FP), R11
+	MOVQ 32(SP), R12
 	CMPQ R12, $0x40
-	JB   done393
+	JB   done409
 
-loop392:
+loop408:
 	PREFETCHT0       4096(DI)
 	PREFETCHT0       4160(DI)
 	PREFETCHT0       4224(DI)
@@ -20147,7 +20296,7 @@ loop392:
 	VPSLLD           $0x18, Z18, Z18
 	VPTERNLOGD       $0x96, Z17, Z16, Z15
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z18, Z15
-	VPRORVQ.BCST     56(SP), Z15, Z15
+	VPRORVQ.BCST     88(SP), Z15, Z15
 	VPSRLQ           $0x1c, Z15, Z14
 	VPORQ            Z14, Z15, Z15
 	VPMOVQD          Z15, Y15
@@ -20213,24 +20362,24 @@ loop392:
 	ADDQ             $0x00000020, BX
 	SUBQ             $0x40, R12
 	CMPQ             R12, $0x40
-	JAE              loop392
+	JAE              loop408
 
-done393:
-	JMP updated387
+done409:
+	JMP updated403
 
-alone388:
-	CMPB nesterov+152(FP), $0x00
-	JE   plain394
-	MOVQ w_base+0(FP), DX
-	MOVQ g_base+24(FP), BX
-	MOVQ mCodes_base+48(FP), SI
-	MOVQ 16(SP), DI
-	MOVQ v_base+72(FP), R8
-	MOVQ (SP), R9
+alone404:
+	CMPB nesterov+80(FP), $0x00
+	JE   plain410
+	MOVQ (SP), DX
+	MOVQ 8(SP), BX
+	MOVQ 16(SP), SI
+	MOVQ 48(SP), DI
+	MOVQ v_base+24(FP), R8
+	MOVQ 32(SP), R9
 	CMPQ R9, $0x40
-	JB   done396
+	JB   done412
 
-loop395:
+loop411:
 	PREFETCHT0   4096(DX)
 	PREFETCHT0   4160(DX)
 	PREFETCHT0   4224(DX)
@@ -20355,11 +20504,11 @@ loop395:
 	ADDQ         $0x00000020, SI
 	SUBQ         $0x40, R9
 	CMPQ         R9, $0x40
-	JAE          loop395
+	JAE          loop411
 
-done396:
+done412:
 	TESTQ        R9, R9
-	JZ           done397
+	JZ           done413
 	MOVQ         $-1, R10
 	BZHIQ        R9, R10, R10
 	LEAQ         1(R9), R9
@@ -20369,8 +20518,8 @@ done396:
 	KMOVQ        R11, K2
 	VMOVDQU8.Z   (SI), K2, Z7
 	ADDQ         R9, SI
-	VMOVDQU64    Z7, 64(SP)
-	LEAQ         64(SP), SI
+	VMOVDQU64    Z7, 96(SP)
+	LEAQ         96(SP), SI
 	KMOVW        R10, K2
 	SHRQ         $0x10, R10
 	KMOVW        R10, K3
@@ -20504,20 +20653,20 @@ done396:
 	VMOVUPS      Z7, 128(DI)
 	VMOVUPS      Z8, 192(DI)
 
-done397:
-	JMP updated387
+done413:
+	JMP updated403
 
-plain394:
-	MOVQ w_base+0(FP), DX
-	MOVQ g_base+24(FP), BX
-	MOVQ mCodes_base+48(FP), SI
-	MOVQ 16(SP), DI
-	MOVQ v_base+72(FP), R8
-	MOVQ (SP), R9
+plain410:
+	MOVQ (SP), DX
+	MOVQ 8(SP), BX
+	MOVQ 16(SP), SI
+	MOVQ 48(SP), DI
+	MOVQ v_base+24(FP), R8
+	MOVQ 32(SP), R9
 	CMPQ R9, $0x40
-	JB   done399
+	JB   done415
 
-loop398:
+loop414:
 	PREFETCHT0   4096(DX)
 	PREFETCHT0   4160(DX)
 	PREFETCHT0   4224(DX)
@@ -20630,11 +20779,11 @@ loop398:
 	ADDQ         $0x00000020, SI
 	SUBQ         $0x40, R9
 	CMPQ         R9, $0x40
-	JAE          loop398
+	JAE          loop414
 
-done399:
+done415:
 	TESTQ        R9, R9
-	JZ           done400
+	JZ           done416
 	MOVQ         $-1, R10
 	BZHIQ        R9, R10, R10
 	LEAQ         1(R9), R9
@@ -20644,8 +20793,8 @@ done399:
 	KMOVQ        R11, K2
 	VMOVDQU8.Z   (SI), K2, Z7
 	ADDQ         R9, SI
-	VMOVDQU64    Z7, 128(SP)
-	LEAQ         128(SP), SI
+	VMOVDQU64    Z7, 160(SP)
+	LEAQ         160(SP), SI
 	KMOVW        R10, K2
 	SHRQ         $0x10, R10
 	KMOVW        R10, K3
@@ -20767,13 +20916,13 @@ done399:
 	VMOVUPS      Z7, 128(DI)
 	VMOVUPS      Z8, 192(DI)
 
-done400:
-updated387:
+done416:
+updated403:
 	VCMPPS   $0x03, Z10, Z10, K2
 	KORTESTW K2, K2
-	JNZ      bad401
+	JNZ      bad417
 
-keep402:
+keep418:
 	VEXTRACTI64X4 $0x01, Z13, Y0
 	VPMAXUD       Z0, Z13, Z13
 	VSHUFI64X2    $0x02, Z13, Z13, Z0
@@ -20784,22 +20933,22 @@ keep402:
 	VPMAXUD       Z0, Z13, Z13
 	VPSHUFD       $0xb1, Z13, Z0
 	VPMAXUD       Z0, Z13, Z13
-	MOVQ          mScales_base+96(FP), DX
+	MOVQ          24(SP), DX
 	VMOVD         X13, CX
-	CMPL          mDivisor+136(FP), $0x3f800000
-	JNE           divide404
+	CMPL          mDivisor+64(FP), $0x3f800000
+	JNE           divide420
 	CMPL          CX, $0x7f800000
-	JAE           divide404
+	JAE           divide420
 
-scale405:
+scale421:
 	MOVL CX, (DX)
-	MOVQ w_base+0(FP), CX
-	MOVQ 16(SP), DX
-	MOVQ (SP), BX
+	MOVQ (SP), CX
+	MOVQ 48(SP), DX
+	MOVQ 32(SP), BX
 	CMPQ BX, $0x40
-	JB   done407
+	JB   done423
 
-loop406:
+loop422:
 	VMOVDQU64 (DX), Z0
 	VMOVDQU64 Z0, (CX)
 	VMOVDQU64 64(DX), Z0
@@ -20812,9 +20961,9 @@ loop406:
 	ADDQ      $0x00000100, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop406
+	JAE       loop422
 
-done407:
+done423:
 	MOVQ      $-1, SI
 	BZHIQ     BX, SI, SI
 	VMOVDQU64 (DX), Z0
@@ -20834,47 +20983,50 @@ done407:
 	VMOVDQU32 Z0, K1, 192(CX)
 	SHRQ      $0x10, SI
 
-next403:
-	MOVQ   8(SP), CX
-	MOVQ   CX, 24(SP)
-	MOVQ   mCodes_base+48(FP), CX
-	MOVQ   CX, 32(SP)
-	MOVQ   mScales_base+96(FP), CX
-	MOVQ   CX, 40(SP)
-	MOVQ   scratch+160(FP), CX
+next419:
+	MOVQ   40(SP), CX
+	MOVQ   CX, 56(SP)
+	MOVQ   16(SP), CX
+	MOVQ   CX, 64(SP)
+	MOVQ   24(SP), CX
+	MOVQ   CX, 72(SP)
+	MOVQ   scratch+88(FP), CX
 	SHLQ   $0x01, CX
 	ADDQ   $0x00003780, CX
-	SUBQ   16(SP), CX
-	MOVQ   CX, 16(SP)
-	MOVQ   (SP), CX
+	SUBQ   48(SP), CX
+	MOVQ   CX, 48(SP)
+	MOVQ   32(SP), CX
 	IMUL3Q $0x04, CX, DX
-	ADDQ   DX, w_base+0(FP)
+	ADDQ   DX, (SP)
 	IMUL3Q $0x02, CX, DX
-	ADDQ   DX, g_base+24(FP)
+	ADDQ   DX, 8(SP)
 	IMUL3Q $0x04, CX, DX
-	ADDQ   DX, v_base+72(FP)
+	ADDQ   DX, v_base+24(FP)
 	SHRQ   $0x01, CX
-	ADDQ   CX, mCodes_base+48(FP)
-	ADDQ   $0x04, mScales_base+96(FP)
+	ADDQ   CX, 16(SP)
+	ADDQ   $0x04, 24(SP)
 	TESTQ  AX, AX
-	JNZ    block383
+	JNZ    block399
 
-finished384:
-	CMPQ               24(SP), $0x00
-	JE                 none408
-	MOVBLZX            highFirst+154(FP), AX
+finished400:
+	JMP parameter397
+
+end398:
+	CMPQ               56(SP), $0x00
+	JE                 none424
+	MOVBLZX            highFirst+82(FP), AX
 	SHLQ               $0x05, AX
-	MOVQ               AX, 192(SP)
-	MOVQ               scratch+160(FP), AX
+	MOVQ               AX, 224(SP)
+	MOVQ               scratch+88(FP), AX
 	ADDQ               $0x00006f00, AX
-	MOVQ               40(SP), CX
+	MOVQ               72(SP), CX
 	MOVL               (CX), CX
 	SUBL               $0x21800000, CX
 	CMPL               CX, $0x50000000
-	JAE                unusual409
-	MOVQ               40(SP), CX
+	JAE                unusual425
+	MOVQ               72(SP), CX
 	VBROADCASTSS       (CX), Z0
-	MOVQ               tables+128(FP), CX
+	MOVQ               tables+56(FP), CX
 	VRCP14SS           X0, X0, X1
 	VMULSS             word_3f98fc50<>+0(SB), X1, X1
 	VBROADCASTSS       X1, Z1
@@ -20887,16 +21039,16 @@ finished384:
 	VMOVUPS            192(CX), Z1
 	VFMADD231PS.RD_SAE Z0, Z1, Z2
 	VMOVUPS            Z2, 64(AX)
-	MOVQ               32(SP), CX
-	MOVQ               scratch+160(FP), DX
+	MOVQ               64(SP), CX
+	MOVQ               scratch+88(FP), DX
 	SHLQ               $0x01, DX
 	ADDQ               $0x00003780, DX
-	SUBQ               16(SP), DX
-	MOVQ               24(SP), BX
+	SUBQ               48(SP), DX
+	MOVQ               56(SP), BX
 	CMPQ               BX, $0x40
-	JB                 done412
+	JB                 done428
 
-loop411:
+loop427:
 	VMOVUPS          4736(DX), Z0
 	VMULPS           192(AX), Z0, Z1
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z1, Z1
@@ -20954,7 +21106,7 @@ loop411:
 	VPSLLD           $0x18, Z4, Z4
 	VPTERNLOGD       $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST     192(SP), Z1, Z1
+	VPRORVQ.BCST     224(SP), Z1, Z1
 	VPSRLQ           $0x1c, Z1, Z0
 	VPORQ            Z0, Z1, Z1
 	VPMOVQD          Z1, Y1
@@ -20966,11 +21118,11 @@ loop411:
 	ADDQ             $0x00000020, CX
 	SUBQ             $0x40, BX
 	CMPQ             BX, $0x40
-	JAE              loop411
+	JAE              loop427
 
-done412:
+done428:
 	TESTQ            BX, BX
-	JZ               none413
+	JZ               none429
 	MOVQ             $-1, SI
 	BZHIQ            BX, SI, SI
 	KMOVD            SI, K1
@@ -21044,7 +21196,7 @@ done412:
 	VPSLLD           $0x18, Z4, Z4
 	VPTERNLOGD       $0x96, Z3, Z2, Z1
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z4, Z1
-	VPRORVQ.BCST     192(SP), Z1, Z1
+	VPRORVQ.BCST     224(SP), Z1, Z1
 	VPSRLQ           $0x1c, Z1, Z0
 	VPORQ            Z0, Z1, Z1
 	VPMOVQD          Z1, Y1
@@ -21053,30 +21205,30 @@ done412:
 	VPERMD           Z1, Z0, Z1
 	VMOVDQU8         Z1, K5, (CX)
 
-none413:
-coded410:
-	MOVQ $0x00000000, 24(SP)
+none429:
+coded426:
+	MOVQ $0x00000000, 56(SP)
 
-none408:
+none424:
 	VZEROUPPER
 	RET
 
-apart385:
-	CMPQ               24(SP), $0x00
-	JE                 none414
-	MOVBLZX            highFirst+154(FP), CX
+apart401:
+	CMPQ               56(SP), $0x00
+	JE                 none430
+	MOVBLZX            highFirst+82(FP), CX
 	SHLQ               $0x05, CX
-	MOVQ               CX, 200(SP)
-	MOVQ               scratch+160(FP), CX
+	MOVQ               CX, 232(SP)
+	MOVQ               scratch+88(FP), CX
 	ADDQ               $0x00006f00, CX
-	MOVQ               40(SP), DX
+	MOVQ               72(SP), DX
 	MOVL               (DX), DX
 	SUBL               $0x21800000, DX
 	CMPL               DX, $0x50000000
-	JAE                unusual415
-	MOVQ               40(SP), DX
+	JAE                unusual431
+	MOVQ               72(SP), DX
 	VBROADCASTSS       (DX), Z0
-	MOVQ               tables+128(FP), DX
+	MOVQ               tables+56(FP), DX
 	VRCP14SS           X0, X0, X3
 	VMULSS             word_3f98fc50<>+0(SB), X3, X3
 	VBROADCASTSS       X3, Z3
@@ -21089,16 +21241,16 @@ apart385:
 	VMOVUPS            192(DX), Z3
 	VFMADD231PS.RD_SAE Z0, Z3, Z4
 	VMOVUPS            Z4, 64(CX)
-	MOVQ               32(SP), DX
-	MOVQ               scratch+160(FP), BX
+	MOVQ               64(SP), DX
+	MOVQ               scratch+88(FP), BX
 	SHLQ               $0x01, BX
 	ADDQ               $0x00003780, BX
-	SUBQ               16(SP), BX
-	MOVQ               24(SP), SI
+	SUBQ               48(SP), BX
+	MOVQ               56(SP), SI
 	CMPQ               SI, $0x40
-	JB                 done418
+	JB                 done434
 
-loop417:
+loop433:
 	VMOVUPS          4736(BX), Z0
 	VMULPS           192(CX), Z0, Z3
 	VFMADD213PS.BCST word_3895cbec<>+0(SB), Z3, Z3
@@ -21156,7 +21308,7 @@ loop417:
 	VPSLLD           $0x18, Z6, Z6
 	VPTERNLOGD       $0x96, Z5, Z4, Z3
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z3
-	VPRORVQ.BCST     200(SP), Z3, Z3
+	VPRORVQ.BCST     232(SP), Z3, Z3
 	VPSRLQ           $0x1c, Z3, Z0
 	VPORQ            Z0, Z3, Z3
 	VPMOVQD          Z3, Y3
@@ -21168,11 +21320,11 @@ loop417:
 	ADDQ             $0x00000020, DX
 	SUBQ             $0x40, SI
 	CMPQ             SI, $0x40
-	JAE              loop417
+	JAE              loop433
 
-done418:
+done434:
 	TESTQ            SI, SI
-	JZ               none419
+	JZ               none435
 	MOVQ             $-1, DI
 	BZHIQ            SI, DI, DI
 	KMOVD            DI, K1
@@ -21246,7 +21398,7 @@ done418:
 	VPSLLD           $0x18, Z6, Z6
 	VPTERNLOGD       $0x96, Z5, Z4, Z3
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z3
-	VPRORVQ.BCST     200(SP), Z3, Z3
+	VPRORVQ.BCST     232(SP), Z3, Z3
 	VPSRLQ           $0x1c, Z3, Z0
 	VPORQ            Z0, Z3, Z3
 	VPMOVQD          Z3, Y3
@@ -21255,36 +21407,36 @@ done418:
 	VPERMD           Z3, Z0, Z3
 	VMOVDQU8         Z3, K5, (DX)
 
-none419:
-coded416:
-	MOVQ $0x00000000, 24(SP)
+none435:
+coded432:
+	MOVQ $0x00000000, 56(SP)
 
-none414:
-	JMP begun386
+none430:
+	JMP begun402
 
-divide404:
-	VDIVSS mDivisor+136(FP), X13, X0
+divide420:
+	VDIVSS mDivisor+64(FP), X13, X0
 	VMOVD  X0, CX
 	CMPL   CX, $0x7f800000
-	JB     scale405
+	JB     scale421
 	VMOVD  X13, CX
 	CMPL   CX, $0x7f800000
-	JB     scale405
+	JB     scale421
 	MOVL   $0x7fc00000, CX
-	JMP    scale405
+	JMP    scale421
 
-bad401:
-	MOVQ   counts+168(FP), DX
+bad417:
+	MOVQ   counts+96(FP), DX
 	XORL   BX, BX
 	VPXORD Z13, Z13, Z13
-	MOVQ   (SP), SI
-	MOVQ   w_base+0(FP), DI
-	MOVQ   g_base+24(FP), R8
-	MOVQ   mCodes_base+48(FP), R9
-	MOVQ   16(SP), R10
-	MOVQ   v_base+72(FP), R11
+	MOVQ   32(SP), SI
+	MOVQ   (SP), DI
+	MOVQ   8(SP), R8
+	MOVQ   16(SP), R9
+	MOVQ   48(SP), R10
+	MOVQ   v_base+24(FP), R11
 
-again420:
+again436:
 	MOVL         $0x00000040, R12
 	CMPQ         SI, R12
 	CMOVQLT      SI, R12
@@ -21297,8 +21449,8 @@ again420:
 	KMOVQ        R15, K2
 	VMOVDQU8.Z   (R9), K2, Z0
 	ADDQ         R14, R9
-	VMOVDQU64    Z0, 208(SP)
-	LEAQ         208(SP), R14
+	VMOVDQU64    Z0, 240(SP)
+	LEAQ         240(SP), R14
 	KMOVW        R13, K2
 	SHRQ         $0x10, R13
 	KMOVW        R13, K3
@@ -21320,7 +21472,7 @@ again420:
 	VPERMPS      Z12, Z15, Z15
 	VMOVUPS.Z    64(R11), K3, Z16
 	VPBROADCASTD word_7fffffff<>+0(SB), Z17
-	MOVBLZX      nesterov+152(FP), R15
+	MOVBLZX      nesterov+80(FP), R15
 	NEGL         R15
 	KMOVW        R15, K4
 	VMULPS.BCST  (CX), Z8, Z8
@@ -21349,7 +21501,7 @@ again420:
 	VPANDD.Z     Z17, Z10, K2, Z10
 	VPMAXUD      Z10, Z13, Z13
 	VMOVUPS      Z0, (R10)
-	MOVBLZX      nesterov+152(FP), R15
+	MOVBLZX      nesterov+80(FP), R15
 	NEGL         R15
 	KMOVW        R15, K2
 	VMULPS.BCST  (CX), Z9, Z9
@@ -21399,7 +21551,7 @@ again420:
 	VPERMPS      Z12, Z15, Z15
 	VMOVUPS.Z    192(R11), K3, Z16
 	VPBROADCASTD word_7fffffff<>+0(SB), Z17
-	MOVBLZX      nesterov+152(FP), R13
+	MOVBLZX      nesterov+80(FP), R13
 	NEGL         R13
 	KMOVW        R13, K4
 	VMULPS.BCST  (CX), Z8, Z8
@@ -21428,7 +21580,7 @@ again420:
 	VPANDD.Z     Z17, Z10, K2, Z10
 	VPMAXUD      Z10, Z13, Z13
 	VMOVUPS      Z0, 128(R10)
-	MOVBLZX      nesterov+152(FP), R13
+	MOVBLZX      nesterov+80(FP), R13
 	NEGL         R13
 	KMOVW        R13, K2
 	VMULPS.BCST  (CX), Z9, Z9
@@ -21462,47 +21614,47 @@ again420:
 	ADDQ         $0x00000100, R10
 	ADDQ         $0x00000100, R11
 	SUBQ         R12, SI
-	JNZ          again420
+	JNZ          again436
 	ADDQ         BX, (DX)
 	TESTQ        BX, BX
-	JZ           keep402
-	CMPB         skip+153(FP), $0x00
-	JE           keep402
-	MOVQ         (SP), CX
+	JZ           keep418
+	CMPB         skip+81(FP), $0x00
+	JE           keep418
+	MOVQ         32(SP), CX
 	ADDQ         CX, 8(DX)
 	INCQ         16(DX)
-	MOVQ         $0x00000000, 8(SP)
-	JMP          next403
+	MOVQ         $0x00000000, 40(SP)
+	JMP          next419
 
-unusual409:
-	MOVQ         40(SP), CX
+unusual425:
+	MOVQ         72(SP), CX
 	MOVL         (CX), DX
 	VBROADCASTSS (CX), Z0
 	VPTERNLOGD   $0xff, Z1, Z1, Z1
 	TESTL        DX, DX
-	JZ           none422
+	JZ           none438
 	CMPL         DX, $0x7f800000
-	JAE          none422
+	JAE          none438
 	VBROADCASTSS word_3f800000<>+0(SB), Z2
 	CMPL         DX, $0x71800000
-	JAE          large421
+	JAE          large437
 	CMPL         DX, $0x21800000
-	JAE          adjusted423
+	JAE          adjusted439
 	VBROADCASTSS word_6c000000<>+0(SB), Z2
-	JMP          adjusted423
+	JMP          adjusted439
 
-large421:
+large437:
 	VBROADCASTSS word_21800000<>+0(SB), Z2
-	JMP          adjusted423
+	JMP          adjusted439
 
-none422:
+none438:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z2
 	VPXORD       Z1, Z1, Z1
 
-adjusted423:
+adjusted439:
 	VMULPS             Z2, Z0, Z0
-	MOVQ               tables+128(FP), CX
+	MOVQ               tables+56(FP), CX
 	VRCP14SS           X0, X0, X3
 	VMULSS             word_3f98fc50<>+0(SB), X3, X3
 	VBROADCASTSS       X3, Z3
@@ -21515,16 +21667,16 @@ adjusted423:
 	VMOVUPS            192(CX), Z3
 	VFMADD231PS.RD_SAE Z0, Z3, Z4
 	VMOVUPS            Z4, 64(AX)
-	MOVQ               32(SP), CX
-	MOVQ               scratch+160(FP), DX
+	MOVQ               64(SP), CX
+	MOVQ               scratch+88(FP), DX
 	SHLQ               $0x01, DX
 	ADDQ               $0x00003780, DX
-	SUBQ               16(SP), DX
-	MOVQ               24(SP), BX
+	SUBQ               48(SP), DX
+	MOVQ               56(SP), BX
 	CMPQ               BX, $0x40
-	JB                 done425
+	JB                 done441
 
-loop424:
+loop440:
 	VMOVUPS          4736(DX), Z0
 	VMULPS           Z2, Z0, Z0
 	VPANDD           Z1, Z0, Z0
@@ -21590,7 +21742,7 @@ loop424:
 	VPSLLD           $0x18, Z6, Z6
 	VPTERNLOGD       $0x96, Z5, Z4, Z3
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z6, Z3
-	VPRORVQ.BCST     192(SP), Z3, Z3
+	VPRORVQ.BCST     224(SP), Z3, Z3
 	VPSRLQ           $0x1c, Z3, Z0
 	VPORQ            Z0, Z3, Z3
 	VPMOVQD          Z3, Y3
@@ -21602,11 +21754,11 @@ loop424:
 	ADDQ             $0x00000020, CX
 	SUBQ             $0x40, BX
 	CMPQ             BX, $0x40
-	JAE              loop424
+	JAE              loop440
 
-done425:
+done441:
 	TESTQ            BX, BX
-	JZ               none426
+	JZ               none442
 	MOVQ             $-1, SI
 	BZHIQ            BX, SI, SI
 	KMOVD            SI, K1
@@ -21688,7 +21840,7 @@ done425:
 	VPSLLD           $0x18, Z1, Z1
 	VPTERNLOGD       $0x96, Z5, Z4, Z3
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z1, Z3
-	VPRORVQ.BCST     192(SP), Z3, Z3
+	VPRORVQ.BCST     224(SP), Z3, Z3
 	VPSRLQ           $0x1c, Z3, Z0
 	VPORQ            Z0, Z3, Z3
 	VPMOVQD          Z3, Y3
@@ -21697,38 +21849,38 @@ done425:
 	VPERMD           Z3, Z0, Z3
 	VMOVDQU8         Z3, K5, (CX)
 
-none426:
-	JMP coded410
+none442:
+	JMP coded426
 
-unusual415:
-	MOVQ         40(SP), DX
+unusual431:
+	MOVQ         72(SP), DX
 	MOVL         (DX), BX
 	VBROADCASTSS (DX), Z0
 	VPTERNLOGD   $0xff, Z2, Z2, Z2
 	TESTL        BX, BX
-	JZ           none428
+	JZ           none444
 	CMPL         BX, $0x7f800000
-	JAE          none428
+	JAE          none444
 	VBROADCASTSS word_3f800000<>+0(SB), Z3
 	CMPL         BX, $0x71800000
-	JAE          large427
+	JAE          large443
 	CMPL         BX, $0x21800000
-	JAE          adjusted429
+	JAE          adjusted445
 	VBROADCASTSS word_6c000000<>+0(SB), Z3
-	JMP          adjusted429
+	JMP          adjusted445
 
-large427:
+large443:
 	VBROADCASTSS word_21800000<>+0(SB), Z3
-	JMP          adjusted429
+	JMP          adjusted445
 
-none428:
+none444:
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VBROADCASTSS word_3f800000<>+0(SB), Z3
 	VPXORD       Z2, Z2, Z2
 
-adjusted429:
+adjusted445:
 	VMULPS             Z3, Z0, Z0
-	MOVQ               tables+128(FP), DX
+	MOVQ               tables+56(FP), DX
 	VRCP14SS           X0, X0, X4
 	VMULSS             word_3f98fc50<>+0(SB), X4, X4
 	VBROADCASTSS       X4, Z4
@@ -21741,16 +21893,16 @@ adjusted429:
 	VMOVUPS            192(DX), Z4
 	VFMADD231PS.RD_SAE Z0, Z4, Z5
 	VMOVUPS            Z5, 64(CX)
-	MOVQ               32(SP), DX
-	MOVQ               scratch+160(FP), BX
+	MOVQ               64(SP), DX
+	MOVQ               scratch+88(FP), BX
 	SHLQ               $0x01, BX
 	ADDQ               $0x00003780, BX
-	SUBQ               16(SP), BX
-	MOVQ               24(SP), SI
+	SUBQ               48(SP), BX
+	MOVQ               56(SP), SI
 	CMPQ               SI, $0x40
-	JB                 done431
+	JB                 done447
 
-loop430:
+loop446:
 	VMOVUPS          4736(BX), Z0
 	VMULPS           Z3, Z0, Z0
 	VPANDD           Z2, Z0, Z0
@@ -21816,7 +21968,7 @@ loop430:
 	VPSLLD           $0x18, Z7, Z7
 	VPTERNLOGD       $0x96, Z6, Z5, Z4
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z7, Z4
-	VPRORVQ.BCST     200(SP), Z4, Z4
+	VPRORVQ.BCST     232(SP), Z4, Z4
 	VPSRLQ           $0x1c, Z4, Z0
 	VPORQ            Z0, Z4, Z4
 	VPMOVQD          Z4, Y4
@@ -21828,11 +21980,11 @@ loop430:
 	ADDQ             $0x00000020, DX
 	SUBQ             $0x40, SI
 	CMPQ             SI, $0x40
-	JAE              loop430
+	JAE              loop446
 
-done431:
+done447:
 	TESTQ            SI, SI
-	JZ               none432
+	JZ               none448
 	MOVQ             $-1, DI
 	BZHIQ            SI, DI, DI
 	KMOVD            DI, K1
@@ -21914,7 +22066,7 @@ done431:
 	VPSLLD           $0x18, Z3, Z3
 	VPTERNLOGD       $0x96, Z6, Z5, Z4
 	VPTERNLOGD.BCST  $0x96, word_b400000<>+0(SB), Z3, Z4
-	VPRORVQ.BCST     200(SP), Z4, Z4
+	VPRORVQ.BCST     232(SP), Z4, Z4
 	VPSRLQ           $0x1c, Z4, Z0
 	VPORQ            Z0, Z4, Z4
 	VPMOVQD          Z4, Y4
@@ -21923,5 +22075,5 @@ done431:
 	VPERMD           Z4, Z0, Z4
 	VMOVDQU8         Z4, K5, (DX)
 
-none432:
-	JMP coded416
+none448:
+	JMP coded432

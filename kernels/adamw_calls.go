@@ -56,6 +56,7 @@ type adamWKind struct {
 	run     AdamWFunc
 	many    adamWManyFunc
 
+	matrices adamWMatricesFunc
 	rowMeans FactorRowsFunc // of gradients, for factors
 	colMeans FactorColsFunc
 }
@@ -63,6 +64,13 @@ type adamWKind struct {
 // adamWManyFunc steps parameters of one kind by the same scalars. The tensors are the
 // kind's, for its own use.
 type adamWManyFunc func(t *AdamWTensors, calls []adamWCall, s *AdamWScalars) Counts
+
+// adamWMatricesFunc steps the first of many matrices with their factors, as AdamWFactored
+// does, and tells how many it has stepped: none where the first is not of the kind that it is
+// for.
+type adamWMatricesFunc func(t *AdamWTensors, calls []adamWCall, s *AdamWScalars) (stepped int, c Counts)
+
+func noMatrices(*AdamWTensors, []adamWCall, *AdamWScalars) (int, Counts) { return 0, Counts{} }
 
 // each is run for each of many parameters.
 func (run AdamWFunc) each(t *AdamWTensors, calls []adamWCall, s *AdamWScalars) (c Counts) {
@@ -126,9 +134,12 @@ func (c *AdamWCalls) kind(t *AdamWTensors) *adamWKind {
 // newAdamWKind keeps nobody's slices alive.
 func newAdamWKind(t *AdamWTensors) *adamWKind {
 	op := OpAdamW(t)
-	k := &adamWKind{tensors: *t, align: randomGroup, run: op.run, many: op.many}
+	k := &adamWKind{tensors: *t, align: randomGroup, run: op.run, many: op.many, matrices: op.matrices}
 	if k.many == nil {
 		k.many = op.run.each
+	}
+	if k.matrices == nil {
+		k.matrices = noMatrices
 	}
 	k.rowMeans, k.colMeans = OpFactorRowsFloat32.run, OpFactorColsFloat32.run
 	if t.Gradients.BF16 != nil {
@@ -231,9 +242,15 @@ func (c *AdamWCalls) Do(worker, piece int) {
 	}
 	switch {
 	case calls[0].rows > 0:
-		for i := range calls {
-			calls[i].fill(&w.tensors)
-			w.stepFactored(scalars)
+		for len(calls) > 0 {
+			stepped, counts := kind.matrices(&w.tensors, calls, scalars)
+			w.counts.Add(counts)
+			if stepped == 0 {
+				calls[0].fill(&w.tensors)
+				w.stepFactored(scalars)
+				stepped = 1
+			}
+			calls = calls[stepped:]
 		}
 	case p.hi > 0:
 		calls[0].fill(&w.tensors)

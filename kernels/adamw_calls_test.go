@@ -178,7 +178,12 @@ func TestManyParameters(t *testing.T) {
 
 // TestManyMatrices: AdamWFactored's bits and counts, step after step.
 func TestManyMatrices(t *testing.T) {
-	shapes := [][2]int{{8, 8}, {8, 8}, {1, 5}, {300, 200}, {8, 8}, {3, 100}, {200, 164}, {64, 512}, {7, 1}}
+	shapes := [][2]int{{8, 8}, {8, 8}, {1, 5}, {300, 200}, {8, 8}, {3, 100}, {200, 164}, {64, 512}, {7, 1},
+		{64, 16}, {64, 16}, {65, 3}, {9, 17}, {40, 9}, {40, 9}, {40, 9}}
+	shapes = append(shapes, slices.Repeat([][2]int{{4, 3}}, 40)...) // more than are stepped at once
+	for rows := range 18 {
+		shapes = append(shapes, slices.Repeat([][2]int{{rows + 1, rows*5%17 + 1}}, 3)...)
+	}
 	format := Format{Codebook: codebook.DE4(), Block: 128}
 	for _, narrow := range []bool{false, true} {
 		for _, skip := range []bool{false, true} {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lowbit-go/lowbit/amd64"
 	"github.com/lowbit-go/lowbit/codebook"
+	"github.com/lowbit-go/lowbit/internal/race"
 )
 
 // The implementations of the pairs of formats of 4-bit codes, in the order of adamWPairs,
@@ -21,84 +22,161 @@ var (
 		adamWNibbles(nibblesStep[float32, uint16](amd64.AdamW4bitWF32GBF16AVX512).run),
 	}
 	adamWFactored = [len(adamWPairs)][]Impl[AdamWFunc]{
-		adamWNibbles(factoredStep[float32, float32](amd64.AdamW4bitFactoredWF32GF32AVX512).run),
-		adamWNibbles(factoredStep[uint16, uint16](amd64.AdamW4bitFactoredWBF16GBF16AVX512).run),
-		adamWNibbles(factoredStep[uint16, float32](amd64.AdamW4bitFactoredWBF16GF32AVX512).run),
-		adamWNibbles(factoredStep[float32, uint16](amd64.AdamW4bitFactoredWF32GBF16AVX512).run),
+		adamWMatrices(factoredKernels[float32, float32]{amd64.AdamW4bitFactoredWF32GF32AVX512, amd64.FactorSmallAVX512}),
+		adamWMatrices(factoredKernels[uint16, uint16]{amd64.AdamW4bitFactoredWBF16GBF16AVX512, amd64.FactorSmallBF16AVX512}),
+		adamWMatrices(factoredKernels[uint16, float32]{amd64.AdamW4bitFactoredWBF16GF32AVX512, amd64.FactorSmallAVX512}),
+		adamWMatrices(factoredKernels[float32, uint16]{amd64.AdamW4bitFactoredWF32GBF16AVX512, amd64.FactorSmallBF16AVX512}),
 	}
 )
 
 // adamWNibbles are the implementations of a row: fused for AVX-512, and by parts.
 func adamWNibbles(fused adamW4bitStep) []Impl[AdamWFunc] {
-	return withMany(avx512[AdamWFunc]("avx512", 0, fused.one, avx2[AdamWFunc](adamWAVX2.nibbles)), fused.many, adamWAVX2.manyNibbles)
+	impls := avx512[AdamWFunc]("avx512", 0, fused.one, avx2[AdamWFunc](adamWAVX2.nibbles))
+	return withMany(impls, fused.many, adamWAVX2.manyNibbles)
 }
 
-// adamW4bitStep steps a parameter in memory; of t it takes the formats and First.
-type adamW4bitStep func(at *adamWMemory, t *AdamWTensors, s *AdamWScalars, work *adamWScratch)
+// adamWMatrices are those of a factored second moment, which steps many with their factors.
+func adamWMatrices[W, G number](kernels factoredKernels[W, G]) []Impl[AdamWFunc] {
+	impls := adamWNibbles(kernels.run)
+	impls[0].matrices = kernels.many
+	return impls
+}
 
-// The signatures of the fused kernels.
+// adamW4bitStep steps parameters in memory; of t it takes the formats and First.
+type adamW4bitStep func(calls []adamWCall, t *AdamWTensors, s *AdamWScalars, work *adamWScratch)
+
+// The signatures of the fused kernels, and of the one that makes second moments for them.
 type (
-	nibblesStep[W, G number] func(w []W, g []G, mCodes, vCodes []uint8, mScales, vScales []float32, block int,
+	nibblesStep[W, G number] func(parameters [][adamWCallWords]uintptr, block int,
 		tables *[160]uint32, mDivisor, vDivisor float32, s *[11]float32,
 		nesterov, skip, highFirst bool, scratch *[7216]float32, counts *[3]int64)
-	factoredStep[W, G number] func(w []W, g []G, mCodes []uint8, v, mScales []float32, block int,
+	factoredStep func(parameters [][adamWCallWords]uintptr, v []float32, block int,
 		tables *[160]uint32, mDivisor float32, s *[11]float32,
 		nesterov, skip, highFirst bool, scratch *[7216]float32, counts *[3]int64)
+	factoredKernels[W, G number] struct {
+		step    factoredStep
+		factors smallFactors
+	}
+	smallFactors func(products []float32, matrices [][adamWCallWords]uintptr, rows, cols int,
+		scale, beta2, oneMinusBeta2 float32, scratch *[2688]float32) int
 )
 
+// adamWCallWords is the size of what assembly takes parameters from.
+const adamWCallWords = 11
+
+var _ = [1]struct{}{}[unsafe.Sizeof(adamWCall{})-8*adamWCallWords]
+
+func callWords(calls []adamWCall) [][adamWCallWords]uintptr {
+	return unsafe.Slice((*[adamWCallWords]uintptr)(unsafe.Pointer(unsafe.SliceData(calls))), len(calls))
+}
+
 func (step adamW4bitStep) one(t *AdamWTensors, s *AdamWScalars) Counts {
-	if !step.fuses(t, s) || !wholeBytes(t.M.Format, t.Weights.Len()) {
+	if !fusesNibbles(t, s) || !wholeBytes(t.M.Format, t.Weights.Len()) {
 		return adamWAVX512.nibbles(t, s)
 	}
 	work := adamWWork.Get().(*adamWScratch)
-	work.at = adamWMemoryOf(t)
-	step(&work.at, t, s, work)
-	work.at = adamWMemory{} // the pool keeps nobody's slices alive
+	work.call[0].adamWMemory = adamWMemoryOf(t)
+	step(work.call[:], t, s, work)
+	work.call[0] = adamWCall{} // the pool keeps nobody's slices alive
 	return work.taken()
 }
 
 func (step adamW4bitStep) many(t *AdamWTensors, calls []adamWCall, s *AdamWScalars) Counts {
-	if !step.fuses(t, s) || t.M.Format.Block%2 != 0 {
+	if !fusesNibbles(t, s) || t.M.Format.Block%2 != 0 {
 		return adamWAVX512.manyNibbles(t, calls, s)
 	}
 	work := adamWWork.Get().(*adamWScratch)
-	for i := range calls {
-		step(&calls[i].adamWMemory, t, s, work)
-	}
+	step(calls, t, s, work)
 	return work.taken()
 }
 
-func (step adamW4bitStep) fuses(t *AdamWTensors, s *AdamWScalars) bool {
+func fusesNibbles(t *AdamWTensors, s *AdamWScalars) bool {
 	m, v := &t.M.Format, &t.V.Format
 	return adamWAVX512.takes(s) && plainAdamW(t, s) && m.Block <= nibblesLargestBlock && m.Codebook == codebook.DE4() &&
 		(t.V.Factored() || v.Codebook == codebook.Linear4() && v.Nibble == m.Nibble)
 }
 
-func (step nibblesStep[W, G]) run(at *adamWMemory, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
-	m, v := &t.M.Format, &t.V.Format
-	n, scales := at.n, (at.n-1)/m.Block+1
-	w, g := unsafe.Slice((*W)(at.weights), n), unsafe.Slice((*G)(at.gradients), n)
-	mCodes, vCodes := unsafe.Slice((*uint8)(at.m), (n+1)/2), unsafe.Slice((*uint8)(at.v), (n+1)/2)
-	mScales, vScales := unsafe.Slice((*float32)(at.mScales), scales), unsafe.Slice((*float32)(at.vScales), scales)
-	touchCodes(w, g, mCodes, vCodes, mScales, vScales)
-	step(w, g, mCodes, vCodes, mScales, vScales, m.Block, nibbleTables(), m.ScaleDivisor(), v.ScaleDivisor(),
+func (step nibblesStep[W, G]) run(calls []adamWCall, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
+	touchNibbles[W, G](calls, t)
+	m := &t.M.Format
+	step(callWords(calls), m.Block, nibbleTables(), m.ScaleDivisor(), t.V.Format.ScaleDivisor(),
 		adamWScalars(s), s.Nesterov, s.SkipNonFinite, m.Nibble == codebook.HighFirst, work.forNibbles(), &work.counts)
 }
 
-// run makes second moments of the factors a part at a time.
-func (step factoredStep[W, G]) run(at *adamWMemory, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
+// run steps one parameter, whose second moments it makes of the factors a part at a time.
+func (kernels factoredKernels[W, G]) run(calls []adamWCall, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
 	m := &t.M.Format
-	n, scales := at.n, (at.n-1)/m.Block+1
-	w, g := unsafe.Slice((*W)(at.weights), n), unsafe.Slice((*G)(at.gradients), n)
-	mCodes, mScales := unsafe.Slice((*uint8)(at.m), (n+1)/2), unsafe.Slice((*float32)(at.mScales), scales)
-	touchCodes(w, g, mCodes, nil, mScales, nil)
+	whole, part := calls[0].adamWMemory, &calls[0].adamWMemory
 	size := max(adamWPart/m.Block, 1) * m.Block
-	for lo := 0; lo < n; lo += size {
-		hi := lo + min(size, n-lo)
-		values := work.v[:hi-lo]
+	for lo := 0; lo < whole.n; lo += size {
+		part.weights, part.gradients = elementsFrom[W](whole.weights, lo), elementsFrom[G](whole.gradients, lo)
+		part.m, part.mScales = unsafe.Add(whole.m, lo/2), elementsFrom[float32](whole.mScales, lo/m.Block)
+		part.n = min(size, whole.n-lo)
+		values := work.v[:part.n]
 		adamWAVX512.multiplyFactors(values, &t.V, t.First+int64(lo))
-		step(w[lo:hi], g[lo:hi], mCodes[lo/2:], values, mScales[lo/m.Block:], m.Block, nibbleTables(), m.ScaleDivisor(),
-			adamWScalars(s), s.Nesterov, s.SkipNonFinite, m.Nibble == codebook.HighFirst, work.forNibbles(), &work.counts)
+		kernels.walk(calls, values, t, s, work)
+	}
+}
+
+func elementsFrom[T number](p unsafe.Pointer, i int) unsafe.Pointer {
+	return unsafe.Add(p, i*int(unsafe.Sizeof(*new(T))))
+}
+
+// walk steps parameters by their second moments, which follow one another.
+func (kernels factoredKernels[W, G]) walk(calls []adamWCall, v []float32, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
+	touchNibbles[W, G](calls, t)
+	m := &t.M.Format
+	kernels.step(callWords(calls), v, m.Block, nibbleTables(), m.ScaleDivisor(),
+		adamWScalars(s), s.Nesterov, s.SkipNonFinite, m.Nibble == codebook.HighFirst, work.forNibbles(), &work.counts)
+}
+
+// touchNibbles tells the race detector of the parameters.
+func touchNibbles[W, G number](calls []adamWCall, t *AdamWTensors) {
+	if !race.Enabled {
+		return
+	}
+	for i := range calls {
+		at := &calls[i].adamWMemory
+		scales, bytes := (at.n-1)/t.M.Format.Block+1, (at.n+1)/2
+		race.Write(unsafe.Slice((*W)(at.weights), at.n))
+		race.Read(unsafe.Slice((*G)(at.gradients), at.n))
+		race.Write(unsafe.Slice((*uint8)(at.m), bytes))
+		race.Write(unsafe.Slice((*float32)(at.mScales), scales))
+		if at.rows == 0 {
+			race.Write(unsafe.Slice((*uint8)(at.v), bytes))
+			race.Write(unsafe.Slice((*float32)(at.vScales), scales))
+		}
+	}
+}
+
+const smallMostMatrices, smallMostRows, smallMostCols = 16, 64, 16 // of the factors' kernel
+
+// many steps small matrices with their factors, as many at a time as make a part.
+func (kernels factoredKernels[W, G]) many(t *AdamWTensors, calls []adamWCall, s *AdamWScalars) (stepped int, c Counts) {
+	n, rows := calls[0].n, calls[0].rows
+	if rows > smallMostRows || n > smallMostCols*rows || !fusesNibbles(t, s) || t.M.Format.Block%2 != 0 {
+		return 0, Counts{}
+	}
+	most := min(len(calls), smallMostMatrices, max(adamWPart/n, 1))
+	count := 1
+	for count < most && calls[count].n == n && calls[count].rows == rows {
+		count++
+	}
+	work := adamWWork.Get().(*adamWScratch)
+	calls = calls[:kernels.factors(work.v[:], callWords(calls[:count]), rows, n/rows, s.GradScale, s.Beta2, s.OneMinusBeta2, work.forFactors())]
+	touchFactors(calls)
+	kernels.walk(calls, work.v[:n*len(calls)], t, s, work)
+	return len(calls), work.taken()
+}
+
+func touchFactors(calls []adamWCall) {
+	if !race.Enabled {
+		return
+	}
+	for i := range calls {
+		at := &calls[i].adamWMemory
+		race.Write(unsafe.Slice((*float32)(at.v), at.rows))
+		race.Write(unsafe.Slice((*float32)(at.vScales), at.n/at.rows))
 	}
 }
 

@@ -45,6 +45,7 @@ type adamWScratch struct {
 	scales  [2][adamWPart / 2]float32
 	part    AdamWTensors
 	at      adamWMemory
+	call    [1]adamWCall // of one parameter
 	scalars AdamWScalars
 }
 
@@ -59,6 +60,9 @@ func (f *adamWFloats) forBytes() *[12336]float32 { return (*[12336]float32)(unsa
 
 // forNibbles is that of 4-bit codes, and leaves v.
 func (f *adamWFloats) forNibbles() *[7216]float32 { return (*[7216]float32)(unsafe.Pointer(f)) }
+
+// forFactors is that of the factors of small matrices, and leaves v.
+func (f *adamWFloats) forFactors() *[2688]float32 { return (*[2688]float32)(f.w[:]) }
 
 var adamWWork = sync.Pool{New: func() any { return new(adamWScratch) }}
 

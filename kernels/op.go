@@ -24,8 +24,9 @@ type Op[F any] struct {
 	Streams       Streams
 	Impls         []Impl[F]
 
-	run  F // the first available implementation, chosen once
-	many adamWManyFunc
+	run      F // the first available implementation, chosen once
+	many     adamWManyFunc
+	matrices adamWMatricesFunc
 }
 
 // Streams are the arrays that an operation goes through, each by its bytes an element:
@@ -43,10 +44,11 @@ func (s Streams) Bytes() (sum float64) {
 
 // Impl is one implementation of an operation and the CPU features that it needs.
 type Impl[F any] struct {
-	Name  string
-	Needs cpufeature.Set
-	Func  F
-	many  adamWManyFunc // does what Func does, for many small parameters; nil where there is none
+	Name     string
+	Needs    cpufeature.Set
+	Func     F
+	many     adamWManyFunc     // does what Func does, for many small parameters; nil where there is none
+	matrices adamWMatricesFunc // the same of those that have factors, with them
 }
 
 // Available tells whether this process can run the implementation.
@@ -81,7 +83,7 @@ func declare[F any](op Op[F], reference F, fast []Impl[F]) *Op[F] {
 	for _, impl := range op.Impls {
 		if impl.Available() && row.Selected == "" {
 			row.Selected = impl.Name
-			op.run, op.many = impl.Func, impl.many
+			op.run, op.many, op.matrices = impl.Func, impl.many, impl.matrices
 		}
 		row.Implementations = append(row.Implementations, Implementation{
 			Name: impl.Name, Available: impl.Available(),

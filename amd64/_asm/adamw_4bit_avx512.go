@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/mmcloughlin/avo/operand"
 )
@@ -11,17 +13,17 @@ func adamW4bitAVX512(g *generator) {
 	for _, pair := range pairs {
 		weights, gradients := pair[0], pair[1]
 		name := fmt.Sprintf("AdamW4bitW%sG%sAVX512", weights.name, gradients.name)
-		g.function(name, fmt.Sprintf("(w []%s, g []%s, mCodes, vCodes []uint8, mScales, vScales []float32, block int, tables *[160]uint32, mDivisor, vDivisor float32, s *[11]float32, nesterov, skip, highFirst bool, scratch *[7216]float32, counts *[3]int64)", weights.goType, gradients.goType), fmt.Sprintf(`
-%s is a step of AdamW on %s weights and %s gradients
-with moments in blocks of up to 1024 codes of codebook.DE4() and codebook.Linear4(), whose
-tables are kernels' nibbleTables. A block that is not the last has an even length. The
-scalars are the first fields of reference.AdamWScalars, and RootCorrection2 and its
+		g.function(name, "(parameters [][11]uintptr, block int, tables *[160]uint32, mDivisor, vDivisor float32, s *[11]float32, nesterov, skip, highFirst bool, scratch *[7216]float32, counts *[3]int64)", fmt.Sprintf(`
+%s is a step of AdamW on parameters of %s weights and
+%s gradients with moments in blocks of up to 1024 codes of codebook.DE4() and
+codebook.Linear4(), whose tables are kernels' nibbleTables. A parameter is kernels'
+adamWCall; a block that is not its last has an even length. The scalars are the first fields of reference.AdamWScalars, and RootCorrection2 and its
 reciprocal are normal numbers. It adds to the counts the elements that are not finite and,
 with skip, the elements and the blocks that it leaves as they were for it. A call of 100,000
 elements takes about 100 µs.
 
-	for lo := 0; lo < len(w); lo += block {
-		hi := min(lo+block, len(w))
+	for lo := 0; lo < n; lo += block { // of each parameter
+		hi := min(lo+block, n)
 		AdamWF32WF32GF32AVX512(w[lo:hi], g[lo:hi], m, v, s, nesterov, false) // m, v: decoded
 		if skip && nonFinite > 0 {
 			continue // and store nothing
@@ -32,9 +34,9 @@ elements takes about 100 µs.
 		g.adamW4bit512(weights, gradients, false)
 
 		vector, name := name, fmt.Sprintf("AdamW4bitFactoredW%sG%sAVX512", weights.name, gradients.name)
-		g.function(name, fmt.Sprintf("(w []%s, g []%s, mCodes []uint8, v, mScales []float32, block int, tables *[160]uint32, mDivisor float32, s *[11]float32, nesterov, skip, highFirst bool, scratch *[7216]float32, counts *[3]int64)", weights.goType, gradients.goType), fmt.Sprintf(`
-%s is %s with new second moments
-instead of codes of old ones.`, name, vector))
+		g.function(name, "(parameters [][11]uintptr, v []float32, block int, tables *[160]uint32, mDivisor float32, s *[11]float32, nesterov, skip, highFirst bool, scratch *[7216]float32, counts *[3]int64)", fmt.Sprintf(`
+%s is %s with the new second
+moments of all parameters, one after another, instead of codes of old ones.`, name, vector))
 		g.adamW4bit512(weights, gradients, true)
 	}
 }
@@ -66,6 +68,7 @@ type block4 struct {
 	shifts vec
 	upper  mask
 	of     mem // its scratch
+	places places4
 }
 
 const (
@@ -79,15 +82,34 @@ const (
 	mostScale4  = 0x1p100
 )
 
-// adamW4bit512 steps a block into scratch and then codes the block before it, while whose
-// moments the divisions of the new one are under way. It keeps its pointers in the arguments'
-// memory between the passes.
+// places4 are where in memory the pointers into a parameter are kept between the passes.
+type places4 map[string]mem
+
+// placesOf4 are the words of a parameter that hold its pointers, and its length.
+var placesOf4 = map[string]int{"w": 0, "g": 2, "mCodes": 3, "vCodes": 4, "mScales": 5, "vScales": 6}
+
+const (
+	lengthOf4 = 7
+	wordsOf4  = 11
+)
+
+// adamW4bit512 steps a block into scratch and then codes the block before it, of this
+// parameter or the one before, while whose moments the divisions of the new one are under
+// way.
 func (g *generator) adamW4bit512(weights, gradients format, factored bool) {
 	moments := []string{"m", "v"}
 	if factored {
 		moments = moments[:1]
 	}
-	base := func(slice string) mem { return g.resolve(g.Param(slice).Base()) }
+	places := places4{}
+	for _, place := range []string{"w", "g", "mCodes", "mScales", "vCodes", "vScales"} {
+		if !factored || place[0] != 'v' {
+			places[place] = g.AllocLocal(8)
+		}
+	}
+	if factored {
+		places["v"] = g.resolve(g.Param("v").Base())
+	}
 	reload := func(m mem) gp {
 		r := g.GP64()
 		g.MOVQ(m, r)
@@ -165,7 +187,19 @@ func (g *generator) adamW4bit512(weights, gradients format, factored bool) {
 			g.JMP(operand.LabelRef(coded))
 		})
 	}
-	g.blocks(g.length("w"), func(left gp) {
+	parameter, finished := g.label("parameter"), g.label("end")
+	g.Label(parameter)
+	g.SUBQ(operand.Imm(1), g.resolve(g.Param("parameters").Len()))
+	g.JB(operand.LabelRef(finished))
+	from, n := reload(g.resolve(g.Param("parameters").Base())), g.GP64()
+	g.ADDQ(operand.Imm(8*wordsOf4), g.resolve(g.Param("parameters").Base()))
+	for _, place := range slices.Sorted(maps.Keys(places)) {
+		if word, ok := placesOf4[place]; ok {
+			g.MOVQ(reload(at(from, 8*word)), places[place])
+		}
+	}
+	g.MOVQ(at(from, 8*lengthOf4), n)
+	g.blocks(n, func(left gp) {
 		g.MOVQ(left, length)
 		g.MOVQ(left, kept)
 		apart, begun := g.label("apart"), g.label("begun")
@@ -180,7 +214,7 @@ func (g *generator) adamW4bit512(weights, gradients format, factored bool) {
 			encode()
 			g.JMP(operand.LabelRef(begun))
 		})
-		b := block4{block8: block8{weights: weights, gradients: gradients, bfloats: bfloats512{halves: halves{g: g}}, coded: len(moments)}, of: scratch}
+		b := block4{block8: block8{weights: weights, gradients: gradients, bfloats: bfloats512{halves: halves{g: g}}, coded: len(moments)}, of: scratch, places: places}
 		b.adamW512 = adamW512{g: g, from: g.number("s"), reciprocal2: g.ZMM(), factored: factored}
 		g.VBROADCASTSS(reciprocal, b.reciprocal2)
 		inRegisters := []int{rootCorrection2, stepSize, epsilon, beta1, oneMinusBeta1, gradScale, beta2, oneMinusBeta2, decay}
@@ -237,32 +271,32 @@ func (g *generator) adamW4bit512(weights, gradients format, factored bool) {
 		g.JNZ(operand.LabelRef(bad))
 		g.Label(keep)
 		for i, largest := range b.largestLanes() {
-			outOfLine = append(outOfLine, g.storeScale4(moments[i], largest))
+			outOfLine = append(outOfLine, g.storeScale4(moments[i], places[moments[i]+"Scales"], largest))
 		}
-		b.storeWeights(reload(base("w")), reload(scratch), reload(length))
+		b.storeWeights(reload(places["w"]), reload(scratch), reload(length))
 		g.Label(next)
 		moved := reload(kept)
 		g.MOVQ(moved, before.length)
 		for i, moment := range moments {
-			g.MOVQ(reload(base(moment+"Codes")), before.codes[i])
-			g.MOVQ(reload(base(moment+"Scales")), before.scales[i])
+			g.MOVQ(reload(places[moment+"Codes"]), before.codes[i])
+			g.MOVQ(reload(places[moment+"Scales"]), before.scales[i])
 		}
 		g.MOVQ(otherScratch(), scratch)
 		moved = reload(length)
 		for i, slice := range []string{"w", "g"} {
 			bytes := g.GP64()
 			g.IMUL3Q(operand.Imm(uint64([]format{weights, gradients}[i].bytes)), moved, bytes)
-			g.ADDQ(bytes, base(slice))
+			g.ADDQ(bytes, places[slice])
 		}
 		if factored {
 			bytes := g.GP64()
 			g.IMUL3Q(operand.Imm(4), moved, bytes)
-			g.ADDQ(bytes, base("v"))
+			g.ADDQ(bytes, places["v"])
 		}
 		g.SHRQ(operand.Imm(1), moved)
 		for _, moment := range moments {
-			g.ADDQ(moved, base(moment+"Codes"))
-			g.ADDQ(operand.Imm(4), base(moment+"Scales"))
+			g.ADDQ(moved, places[moment+"Codes"])
+			g.ADDQ(operand.Imm(4), places[moment+"Scales"])
 		}
 
 		outOfLine = append(outOfLine, func() {
@@ -294,6 +328,8 @@ func (g *generator) adamW4bit512(weights, gradients format, factored bool) {
 			g.JMP(operand.LabelRef(next))
 		})
 	})
+	g.JMP(operand.LabelRef(parameter))
+	g.Label(finished)
 	encode()
 	g.end()
 	g.besides(&outOfLine)
@@ -335,9 +371,10 @@ func (b *block4) largestLanes() []vec {
 }
 
 // storeScale4 makes and stores a moment's scale, as scaleBlock does.
-func (g *generator) storeScale4(moment string, largest vec) (outOfLine func()) {
-	bits, scales, divisor := g.GP32(), g.pointer(moment+"Scales"), g.resolve(g.Param(moment+"Divisor"))
+func (g *generator) storeScale4(moment string, place mem, largest vec) (outOfLine func()) {
+	bits, scales, divisor := g.GP32(), g.GP64(), g.resolve(g.Param(moment+"Divisor"))
 	divide, known := g.label("divide"), g.label("scale")
+	g.MOVQ(place, scales)
 	g.VMOVD(largest, bits)
 	g.CMPL(divisor, operand.U32(math.Float32bits(1)))
 	g.JNE(operand.LabelRef(divide))
@@ -375,7 +412,7 @@ func (b *block4) prepare(moments []string) {
 	tables := b.g.number("tables")
 	for i, moment := range moments {
 		b.tables[i], b.largest[i] = b.g.ZMM(), b.g.ZMM()
-		b.g.VBROADCASTSS(at(b.g.pointer(moment+"Scales"), 0), b.tables[i])
+		b.g.VBROADCASTSS(at(b.pointer(moment+"Scales"), 0), b.tables[i])
 		b.g.VMULPS(at(tables, []int{mValues, vValues}[i]), b.tables[i], b.tables[i])
 		b.g.VPXORD(b.largest[i], b.largest[i], b.largest[i])
 	}
@@ -389,13 +426,19 @@ type pointers4 struct {
 	scratch gp
 }
 
+func (b *block4) pointer(place string) gp {
+	p := b.g.GP64()
+	b.g.MOVQ(b.places[place], p)
+	return p
+}
+
 func (b *block4) pointers() pointers4 {
-	p := pointers4{w: stream{b.weights, b.g.pointer("w")}, g: stream{b.gradients, b.g.pointer("g")}, codes: []gp{b.g.pointer("mCodes")}, scratch: b.g.GP64()}
+	p := pointers4{w: stream{b.weights, b.pointer("w")}, g: stream{b.gradients, b.pointer("g")}, codes: []gp{b.pointer("mCodes")}, scratch: b.g.GP64()}
 	b.g.MOVQ(b.of, p.scratch)
 	if b.factored {
-		p.v = b.g.pointer("v")
+		p.v = b.pointer("v")
 	} else {
-		p.codes = append(p.codes, b.g.pointer("vCodes"))
+		p.codes = append(p.codes, b.pointer("vCodes"))
 	}
 	return p
 }

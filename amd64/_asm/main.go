@@ -29,6 +29,7 @@ var files = []struct {
 	{"muon_avx512", muonAVX512},
 	{"factored_avx2", factoredAVX2},
 	{"factored_avx512", factoredAVX512},
+	{"factored_small_avx512", factoredSmallAVX512},
 	{"quantize_avx2", quantizeAVX2},
 	{"quantize_decades_avx2", quantizeDecadesAVX2},
 	{"quantize_avx512", quantizeAVX512},
