@@ -76,13 +76,20 @@ func (step adamW4bitStep) one(t *AdamWTensors, s *AdamWScalars) Counts {
 	}
 	work := adamWWork.Get().(*adamWScratch)
 	work.call[0].adamWMemory = adamWMemoryOf(t)
-	step(work.call[:], t, s, work)
+	positive := positiveSeconds(work.call[:], t)
+	if positive {
+		step(work.call[:], t, s, work)
+	}
 	work.call[0] = adamWCall{} // the pool keeps nobody's slices alive
-	return work.taken()
+	counts := work.taken()
+	if !positive {
+		return adamWAVX512.nibbles(t, s)
+	}
+	return counts
 }
 
 func (step adamW4bitStep) many(t *AdamWTensors, calls []adamWCall, s *AdamWScalars) Counts {
-	if !fusesNibbles(t, s) || t.M.Format.Block%2 != 0 {
+	if !fusesNibbles(t, s) || t.M.Format.Block%2 != 0 || !positiveSeconds(calls, t) {
 		return adamWAVX512.manyNibbles(t, calls, s)
 	}
 	work := adamWWork.Get().(*adamWScratch)
@@ -93,7 +100,23 @@ func (step adamW4bitStep) many(t *AdamWTensors, calls []adamWCall, s *AdamWScala
 func fusesNibbles(t *AdamWTensors, s *AdamWScalars) bool {
 	m, v := &t.M.Format, &t.V.Format
 	return adamWAVX512.takes(s) && plainAdamW(t, s) && m.Block <= nibblesLargestBlock && m.Codebook == codebook.DE4() &&
-		(t.V.Factored() || v.Codebook == codebook.Linear4() && v.Nibble == m.Nibble)
+		(t.V.Factored() || v.Codebook == codebook.Linear4() && v.Nibble == m.Nibble && s.Beta2 >= 0 && s.OneMinusBeta2 >= 0)
+}
+
+// positiveSeconds tells whether second moments are as training leaves them: the fused kernel
+// codes their magnitudes.
+func positiveSeconds(calls []adamWCall, t *AdamWTensors) bool {
+	if t.V.Factored() {
+		return true
+	}
+	for i := range calls {
+		for _, scale := range unsafe.Slice((*float32)(calls[i].vScales), t.V.Format.Scales(calls[i].n)) {
+			if math.Signbit(float64(scale)) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func (step nibblesStep[W, G]) run(calls []adamWCall, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {

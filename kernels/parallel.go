@@ -78,7 +78,7 @@ func threads(limit []Threads) int {
 			return min(int(l), mostThreads)
 		}
 	}
-	return runtime.GOMAXPROCS(0)
+	return min(runtime.GOMAXPROCS(0), mostThreads)
 }
 
 type job[A any] struct {

@@ -176,6 +176,9 @@ func (c *trainCmd) Validate() error {
 			return badInput("%s is %v, want %s", n.flag, *n.value, n.want)
 		}
 	}
+	if c.Optimizer != nil && len(c.Optimizer) == 0 {
+		return badInput("--optimizer is empty, want some of %s", strings.Join(optimizerNames(), ", "))
+	}
 	for i, name := range c.Optimizer {
 		if !slices.Contains(optimizerNames(), name) {
 			return badInput("--optimizer: %.100q is not known, want one of %s", name, strings.Join(optimizerNames(), ", "))

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+	"time"
 )
 
 // lock waits for the lock of a file. Where the file system has no locks, removeUnlocked
@@ -16,13 +17,19 @@ func lock(f *os.File) {
 	}
 }
 
-// hold locks the file at path; not ok says that somebody else removed it before.
+// hold locks the file at path; not ok says that somebody else removed it before. Whoever
+// removes it has it locked for a moment; somebody who has it for longer keeps it from being
+// removed as well.
 func hold(path string) (held *os.File, ok bool) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, !errors.Is(err, fs.ErrNotExist) // a file that nobody can read can nobody lock
 	}
-	for syscall.Flock(int(f.Fd()), syscall.LOCK_SH) == syscall.EINTR {
+	for range 100 {
+		if syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) == nil {
+			break
+		}
+		time.Sleep(time.Millisecond)
 	}
 	if !sameFile(f) {
 		f.Close()

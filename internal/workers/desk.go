@@ -63,7 +63,7 @@ func (d *desk) take(worker int) bool {
 // wait returns when all pieces are done. It may be woken by the last piece of a task before.
 func (d *desk) wait(pieces int) {
 	for l := (lookout{}); d.done.Load() < int64(pieces); {
-		if l.patient() {
+		if l.patient(1) {
 			continue
 		}
 		d.asleep.Store(true)

@@ -135,7 +135,7 @@ type helper struct {
 
 func (h *helper) look() {
 	for {
-		for l := (lookout{}); l.patient(); {
+		for l := (lookout{}); l.patient(1 + int(h.crew.threads.Load())); {
 			if h.help() {
 				l = lookout{}
 			}
@@ -179,11 +179,12 @@ type lookout struct {
 	since time.Time
 }
 
-// patient tells whether to look again.
-func (l *lookout) patient() bool {
-	if l.looks++; l.looks%courtesy != 0 {
+// patient tells whether to look again, at so many desks.
+func (l *lookout) patient(desks int) bool {
+	if l.looks += desks; l.looks < courtesy {
 		return true
 	}
+	l.looks = 0
 	runtime.Gosched()
 	if l.since.IsZero() {
 		l.since = time.Now()
