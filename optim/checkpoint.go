@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/lowbit-go/lowbit/codebook"
 	"github.com/lowbit-go/lowbit/internal/tensorfile"
@@ -50,6 +51,9 @@ type checkpointParameter struct {
 // bit. The file appears whole, replacing one of that name, or not at all. Accumulated
 // gradients are not part of it: saving between Accumulate and Step is an error.
 func (o *Optimizer) Save(path string, options SaveOptions) error {
+	if o.disk != nil && o.disk.closed {
+		return closedError{}
+	}
 	for _, p := range o.params {
 		if p.hasSums {
 			return p.errorf("gradients of micro-batches are accumulated, want a Step before a checkpoint")
@@ -172,7 +176,11 @@ func (o *Optimizer) match(f *tensorfile.File, saved *checkpoint) ([]*parameter, 
 		return nil, fmt.Errorf("%s: "+format, append([]any{f.Path}, args...)...)
 	}
 	if want := o.config.representation(); saved.Representation != want {
-		return bad("checkpoint holds %s, the configuration asks for %s", saved.Representation, want)
+		hint := ""
+		if kind, _, _ := strings.Cut(want, " "); strings.HasPrefix(saved.Representation, kind+" ") {
+			hint = "; lowbit convert-state converts states"
+		}
+		return bad("checkpoint holds %s, the configuration asks for %s%s", saved.Representation, want, hint)
 	}
 	if saved.Seed != o.common.Seed && o.usesSeed() {
 		return bad("checkpoint holds seed %d, the configuration asks for seed %d", saved.Seed, o.common.Seed)

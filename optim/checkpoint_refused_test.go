@@ -69,7 +69,11 @@ func TestOtherRepresentationsAreRefused(t *testing.T) {
 			other, params := small(t, otherText, 1, nil)
 			before := snapshot(other, params)
 			_, err := other.Load(path)
-			require.EqualError(t, err, path+": checkpoint holds "+name+", the configuration asks for "+otherName)
+			want := path + ": checkpoint holds " + name + ", the configuration asks for " + otherName
+			if name[:4] == otherName[:4] {
+				want += "; lowbit convert-state converts states"
+			}
+			require.EqualError(t, err, want)
 			require.Equal(t, before, snapshot(other, params))
 		}
 	}
@@ -77,7 +81,7 @@ func TestOtherRepresentationsAreRefused(t *testing.T) {
 	plain, _ := small(t, `{}`, 0, narrowed)
 	path := saved(t, wide, optim.SaveOptions{})
 	_, err := plain.Load(path)
-	require.EqualError(t, err, path+": checkpoint holds adam float32 with a split master, the configuration asks for adam float32")
+	require.EqualError(t, err, path+": checkpoint holds adam float32 with a split master, the configuration asks for adam float32; lowbit convert-state converts states")
 }
 
 func narrowed(params []optim.Param) []optim.Param {

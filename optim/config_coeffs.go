@@ -2,7 +2,9 @@ package optim
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/lowbit-go/lowbit/kernels"
@@ -25,6 +27,8 @@ func (c NSCoeffs) Polynomials(steps *int, bfloat16 bool) (triples []kernels.Trip
 		if list, safety, err = polarExpressOf(c.Preset, bfloat16); err != nil {
 			return nil, 0, err
 		}
+	case c.Preset != "" && !slices.Contains(kernels.PolynomialNames(), c.Preset):
+		return nil, 0, fmt.Errorf("polynomial %q is not known, want one of %s, polar-express:LxN or triples", shorten(c.Preset), strings.Join(kernels.PolynomialNames(), ", "))
 	case c.Preset != "":
 		return kernels.Polynomials(c.Preset, steps, bfloat16)
 	}

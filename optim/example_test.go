@@ -91,7 +91,7 @@ func ExampleOptimizer_Save() {
 	fmt.Println(err.Error()[len(path):])
 	// Output:
 	// <nil> 7 1 [0.999 2.001 3 3.999]
-	// : checkpoint holds adam float32, the configuration asks for adam 8-bit block 128
+	// : checkpoint holds adam float32, the configuration asks for adam 8-bit block 128; lowbit convert-state converts states
 }
 
 // Muon for a matrix and, for the bias, the NAdamW that goes with it.

@@ -3,6 +3,7 @@ package optim
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -175,10 +176,16 @@ func (d *offload) close() error {
 	return d.file.Close()
 }
 
+// closedError is os.ErrClosed of the optimizer.
+type closedError struct{}
+
+func (closedError) Error() string { return "optim: the optimizer is closed" }
+func (closedError) Unwrap() error { return os.ErrClosed }
+
 // step updates batch after batch. It is taken if only the file fails.
 func (d *offload) step(o *Optimizer, r *StepResult) (taken bool, err error) {
 	if d.closed {
-		return false, errors.New("optim: the optimizer is closed")
+		return false, closedError{}
 	}
 	d.running.Add(1)
 	go d.read()

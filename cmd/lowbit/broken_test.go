@@ -227,8 +227,8 @@ func TestQuantisedInputsAreRefused(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	for path, words := range map[string]string{
 		lowbitFile: "it has the metadata lowbit.tensors, so it is quantised already",
-		other:      `it has a tensor "w.absmax", so "w" is quantised already`,
-		half:       `it has a tensor "w.absmax", so "w" is quantised already`,
+		other:      `it has a tensor "w.absmax", so "w" is quantised already; lowbit dequantize turns it back`,
+		half:       `it has a tensor "w.absmax", so "w" is quantised already; lowbit dequantize turns it back`,
 	} {
 		fails(t, exitBadInput, words, "quantize", path, out, "--format", "nf4")
 		fails(t, exitBadInput, words, "round", path, out, "--to", "bfloat16")

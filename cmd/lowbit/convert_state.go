@@ -222,6 +222,10 @@ func (c *convertStateCmd) print(e *env, report []optim.Converted, config optim.C
 	if err := printTable(e.stdout, rows); err != nil {
 		return err
 	}
+	if string(settings) == "{}" {
+		_, err = fmt.Fprintf(e.stdout, "wrote %s, from which an optimizer resumes whose configuration has all the defaults: {}\n", c.Out)
+		return err
+	}
 	_, err = fmt.Fprintf(e.stdout, "wrote %s, from which an optimizer resumes whose configuration has\n%s\n", c.Out, settings)
 	return err
 }

@@ -383,3 +383,23 @@ func TestNonFinite(t *testing.T) {
 	succeeds(t, "round", at("in"), at("rounded"), "--to", "bfloat16")
 	require.Regexp(t, `(?m)^w .* 0\.\d+ `, succeeds(t, "inspect", at("rounded"), "--against", at("in")))
 }
+
+// TestDequantizeCountsWhatIsLost warns of numbers that float16 cannot hold, and counts blocks of NaN.
+func TestDequantizeCountsWhatIsLost(t *testing.T) {
+	folder := t.TempDir()
+	at := func(name string) string { return filepath.Join(folder, name) }
+	values := make([]float32, 3*64)
+	values[0], values[64], values[128] = 1e6, 65504, float32(math.NaN())
+	store(t, at("in"), nil, f32("w", values, 3*64))
+	require.Zero(t, lowbit("quantize", at("in"), at("q"), "--format", "nf4").code)
+	for dtype, warning := range map[string]string{
+		"float16":  "lowbit: warning: tensor \"w\": 1 values are too large for float16, and become Inf\n",
+		"bfloat16": "",
+		"source":   "",
+	} {
+		r := lowbit("dequantize", at("q"), at(dtype), "--dtype", dtype)
+		require.Zero(t, r.code, r.stderr)
+		require.Equal(t, warning, r.stderr)
+		require.Contains(t, r.stdout, "w: blocks that hold NaN or Inf and decode to NaN: 1\n")
+	}
+}

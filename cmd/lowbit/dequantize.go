@@ -2,6 +2,7 @@ package main
 
 import (
 	"maps"
+	"math"
 
 	"github.com/lowbit-go/lowbit/internal/float16"
 	"github.com/lowbit-go/lowbit/internal/tensorfile"
@@ -10,7 +11,7 @@ import (
 
 type dequantizeCmd struct {
 	conversion
-	DType string `name:"dtype" enum:"float32,bfloat16,float16,source" default:"source" placeholder:"NAME" help:"float32, bfloat16 or float16; by default the dtype that each tensor was quantised from."`
+	DType string `name:"dtype" enum:"float32,bfloat16,float16,source" default:"source" placeholder:"NAME" help:"float32, bfloat16, float16 or source (the default): the dtype that each tensor was quantised from."`
 }
 
 func (*dequantizeCmd) Help() string {
@@ -23,7 +24,7 @@ Example:
 }
 
 func (c *dequantizeCmd) Run(e *env) error {
-	return e.convert(&c.conversion, func(o *output) error {
+	o, err := e.produce(&c.conversion, func(o *output) error {
 		a, err := readArchive(o.in)
 		if err != nil {
 			return err
@@ -42,6 +43,15 @@ func (c *dequantizeCmd) Run(e *env) error {
 		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	for _, r := range o.records {
+		if r.overflows > 0 {
+			e.warn("tensor %.100q: %d values are too large for float16, and become Inf", r.Name, r.overflows)
+		}
+	}
+	return e.printConversion(o, &c.conversion)
 }
 
 // dequantize adds the job that decodes a tensor.
@@ -59,10 +69,28 @@ func (c *dequantizeCmd) dequantize(e *env, o *output, a *archive, q *quantised) 
 			if err := q.read(a, x, first, &o.scratch, c.Threads.limit()); err != nil {
 				return err
 			}
+			for _, scale := range o.scratch.scales[:q.format.Scales(n)] {
+				if scale != scale {
+					r.NonFiniteBlocks++
+				}
+			}
+			if dtype == "F16" {
+				r.overflows += float16Overflows(x)
+			}
 			done(int64(q.format.CodeBytes(n)))
 			return writeFloats(w, index, dtype, x, first, &o.scratch, c.Threads.limit())
 		})
 	})
+}
+
+// float16Overflows counts the finite numbers that float16 rounds to an infinity.
+func float16Overflows(x []float32) (count int64) {
+	for _, v := range x {
+		if a := math.Abs(float64(v)); a >= 65520 && !math.IsInf(a, 1) {
+			count++
+		}
+	}
+	return count
 }
 
 // writeFloats writes x, rounded to nearest where the tensor's dtype is narrower.

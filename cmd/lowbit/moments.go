@@ -71,6 +71,8 @@ func secondMoments(f *tensorfile.File, saved *checkpoint) ([]secondMoment, error
 		switch {
 		case m.elements < 0:
 			err = badInput("%s: metadata %s: parameter %.100q has shape %v, want one of at most 2^62 elements", f.Path, checkpointKey, p.Name, p.Shape)
+		case !factored && !whole:
+			continue
 		case m.elements == 0:
 		case factored: // zero where the factor of its row or its column is
 			count, err = m.factoredZeros(p.Shape)
@@ -78,10 +80,8 @@ func secondMoments(f *tensorfile.File, saved *checkpoint) ([]secondMoment, error
 			block := min(max(saved.Config.Block, 1), m.elements)
 			count, err = m.zeros("exp_avg_sq_absmax/", (m.elements-1)/block+1)
 			count = min(count*block, m.elements)
-		case whole: // code 0 of the unsigned dynamic table is zero, as in numbers
+		default: // code 0 of the unsigned dynamic table is zero, as in numbers
 			count, err = m.zeros("exp_avg_sq/", m.elements)
-		default:
-			continue
 		}
 		if err != nil {
 			return nil, err

@@ -137,15 +137,15 @@ type targets struct {
 // refuseQuantised is the error of a file that holds quantised tensors.
 func refuseQuantised(f *tensorfile.File) error {
 	if _, ok := f.Metadata[lowbitKey]; ok {
-		return badInput("%s: it has the metadata %s, so it is quantised already", f.Path, lowbitKey)
+		return badInput("%s: it has the metadata %s, so it is quantised already; lowbit dequantize turns it back", f.Path, lowbitKey)
 	}
 	for _, t := range f.Tensors {
 		if strings.Contains(t.Name, bitsandbytesMark) {
-			return badInput("%s: it has a tensor %.100q, so it is quantised already", f.Path, t.Name)
+			return badInput("%s: it has a tensor %.100q, so it is quantised already; lowbit dequantize turns it back", f.Path, t.Name)
 		}
 		if name, ok := strings.CutSuffix(t.Name, ".absmax"); ok {
 			if _, ok := f.Tensor(name); ok {
-				return badInput("%s: it has a tensor %.100q, so %.100q is quantised already", f.Path, t.Name, name)
+				return badInput("%s: it has a tensor %.100q, so %.100q is quantised already; lowbit dequantize turns it back", f.Path, t.Name, name)
 			}
 		}
 	}

@@ -43,6 +43,7 @@ type record struct {
 
 	*matrices // of orthogonalize
 
+	overflows        int64 // of dequantize: finite values that the dtype has as Inf
 	copied, measured bool
 	clipped          bool // whether values have no code near them, being negative
 }

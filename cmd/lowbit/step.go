@@ -28,7 +28,8 @@ func (*stepCmd) Help() string {
 	return `Prints one line of JSON a step: step, lr, grad_norm, clip, what was skipped, and the bytes of the state. Gradients are F32,
 BF16 or F16. A parameter that has no gradient is left alone; tensors of other dtypes are copied. Roles and everything else
 that differs between parameters stand in the configuration's param_groups; docs/configuration.md lists its keys. Matrices are [in, out] for Muon's variant
-optax and [out, in] for the others, as in the systems that they come from.
+optax and [out, in] for the others, as in the systems that they come from. A state is one that lowbit step, convert-state or
+the library's Save wrote without weights.
 
 The steps of one call and of several give the same bits. Both files appear, or neither does, unless the process is killed in
 the moment between their two names.
@@ -192,7 +193,7 @@ func (s *stepper) load(path string) error {
 	defer f.Close()
 	for _, t := range f.Tensors {
 		if strings.HasPrefix(t.Name, "weight/") {
-			return badInput("%s: it holds weights too, want the state of lowbit step", path)
+			return badInput("%s: it holds weights too, want a state alone, as lowbit step or the library's Save without SaveOptions{Weights: true} writes it", path)
 		}
 	}
 	if _, err := s.opt.Load(path); err != nil {

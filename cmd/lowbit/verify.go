@@ -149,7 +149,7 @@ func (v verification) failure() error {
 }
 
 func (v verification) print(e *env) error {
-	rows := [][]string{{"OPERATION", "VARIANT", "IMPLEMENTATION", "CLASS", "CASES", "ELEMENTS", "MISMATCHES", "MAX ERROR"}}
+	rows := [][]string{{"OPERATION", "VARIANT", "IMPLEMENTATION", "CLASS", "CASES", "ELEMENTS", "MISMATCHES", "MAX ERROR / BOUND"}}
 	fast, operations := 0, map[string]bool{}
 	for _, c := range v.Operations {
 		rows = append(rows, []string{c.Name, orDash(c.Variant), c.Implementation, c.Class, strconv.Itoa(c.Cases),
