@@ -240,3 +240,47 @@ func isBF16(op *Op[AdamWFunc], which int) bool {
 	}
 	return false
 }
+
+// TestNegativeSecondMoments: training makes none, and steps with codes have the reference's
+// bits all the same.
+func TestNegativeSecondMoments(t *testing.T) {
+	const n, block = 96, 16
+	for _, ops := range []AdamWOps{OpAdamW8bit, OpAdamW4bit} {
+		for pair, op := range ops {
+			for _, impl := range op.Impls[:len(op.Impls)-1] {
+				t.Run(op.Name+"/"+op.Variant+"/"+impl.Name, func(t *testing.T) {
+					cputest.Need(t, impl.Needs)
+					random := rand.New(rand.NewPCG(5, 6))
+					for trial := range 50 {
+						floats := func(narrow bool) Floats {
+							if narrow {
+								return Floats{BF16: make([]bf16.BF16, n)}
+							}
+							return Floats{F32: make([]float32, n)}
+						}
+						moment := func(book *codebook.Codebook, scale float32) Moment {
+							m := Moment{Format: Format{Codebook: book, Block: block}}
+							m.Codes, m.Scales = make([]uint8, m.Format.CodeBytes(n)), make([]float32, m.Format.Scales(n))
+							for i := range m.Codes {
+								m.Codes[i] = uint8(random.Uint32())
+							}
+							for i := range m.Scales {
+								m.Scales[i] = scale * float32(random.NormFloat64())
+							}
+							return m
+						}
+						first, second := codebook.Dynamic8(), codebook.Dynamic8Unsigned()
+						if op.Name == OpAdamW4bit[0].Name {
+							first, second = codebook.DE4(), codebook.Linear4()
+						}
+						tensors := AdamWTensors{Weights: floats(pair == 1 || pair == 2), Gradients: floats(pair == 1 || pair == 3), M: moment(first, float32(trial%2)), V: moment(second, 1)}
+						s := AdamWHyper{LR: 1e-2, Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, Step: 3, GradScale: 1}.Scalars()
+						want := cloneTensors(&tensors)
+						require.Equal(t, reference.AdamW(*want, &s), impl.Func(&tensors, &s))
+						require.Equal(t, bits(want), bits(&tensors))
+					}
+				})
+			}
+		}
+	}
+}

@@ -71,21 +71,14 @@ func callWords(calls []adamWCall) [][adamWCallWords]uintptr {
 }
 
 func (step adamW4bitStep) one(t *AdamWTensors, s *AdamWScalars) Counts {
-	if !fusesNibbles(t, s) || !wholeBytes(t.M.Format, t.Weights.Len()) {
+	if !fusesNibbles(t, s) || !wholeBytes(t.M.Format, t.Weights.Len()) || !allPositive(t.V.Scales) {
 		return adamWAVX512.nibbles(t, s)
 	}
 	work := adamWWork.Get().(*adamWScratch)
 	work.call[0].adamWMemory = adamWMemoryOf(t)
-	positive := positiveSeconds(work.call[:], t)
-	if positive {
-		step(work.call[:], t, s, work)
-	}
+	step(work.call[:], t, s, work)
 	work.call[0] = adamWCall{} // the pool keeps nobody's slices alive
-	counts := work.taken()
-	if !positive {
-		return adamWAVX512.nibbles(t, s)
-	}
-	return counts
+	return work.taken()
 }
 
 func (step adamW4bitStep) many(t *AdamWTensors, calls []adamWCall, s *AdamWScalars) Counts {
@@ -106,14 +99,18 @@ func fusesNibbles(t *AdamWTensors, s *AdamWScalars) bool {
 // positiveSeconds tells whether second moments are as training leaves them: the fused kernel
 // codes their magnitudes.
 func positiveSeconds(calls []adamWCall, t *AdamWTensors) bool {
-	if t.V.Factored() {
-		return true
-	}
 	for i := range calls {
-		for _, scale := range unsafe.Slice((*float32)(calls[i].vScales), t.V.Format.Scales(calls[i].n)) {
-			if math.Signbit(float64(scale)) {
-				return false
-			}
+		if !t.V.Factored() && !allPositive(unsafe.Slice((*float32)(calls[i].vScales), t.V.Format.Scales(calls[i].n))) {
+			return false
+		}
+	}
+	return true
+}
+
+func allPositive(scales []float32) bool {
+	for _, s := range scales {
+		if math.Signbit(float64(s)) {
+			return false
 		}
 	}
 	return true

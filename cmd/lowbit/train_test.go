@@ -242,6 +242,7 @@ func TestTrainRefuses(t *testing.T) {
 		"--weight-decay is -1, want 0 or more":                 {"--weight-decay=-1"},
 		"--grad-clip-norm is 0, want a number above":           {"--grad-clip-norm", "0"},
 		`--optimizer: "sgd" is not known, want one of adamw_f`: {"--optimizer", "muon,sgd"},
+		"--optimizer is empty, want some of adamw_float32":     {"--optimizer", ""},
 		"--optimizer names muon twice":                         {"--optimizer", "muon,muon"},
 		"--adam-8bit and --adam-4bit exclude each other":       {"--adam-8bit", "--adam-4bit"},
 		"--optimizer and --adam-8bit exclude":                  {"--optimizer", "muon", "--adam-8bit"},

@@ -100,3 +100,20 @@ func TestFullDiskLeavesNothing(t *testing.T) {
 	require.EqualError(t, err, path+": file too large")
 	require.Empty(t, names(t, folder))
 }
+
+// TestPlaceOverALockedFile, which is its user's to lock, does not wait for the lock.
+func TestPlaceOverALockedFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state")
+	require.NoError(t, os.WriteFile(path, []byte("old"), 0o666))
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	require.NoError(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX))
+	moved, err := tensorfile.Place(path, true, func(temporary string) error { return os.WriteFile(temporary, []byte("new"), 0o666) })
+	require.NoError(t, err)
+	moved.Keep()
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, "new", string(content))
+	require.Equal(t, []string{"state"}, names(t, filepath.Dir(path)))
+}
