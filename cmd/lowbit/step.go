@@ -32,7 +32,7 @@ optax and [out, in] for the others, as in the systems that they come from. A sta
 the library's Save wrote without weights.
 
 The steps of one call and of several give the same bits. Both files appear, or neither does, unless the process is killed in
-the moment between their two names.
+the moment between their two names. Of several calls with --force at once one may leave its parameters and another its state.
 
 Example:
 
