@@ -31,13 +31,16 @@ var (
 
 // adamWNibbles are the implementations of a row: fused for AVX-512, and by parts.
 func adamWNibbles(fused adamW4bitStep) []Impl[AdamWFunc] {
-	impls := avx512[AdamWFunc]("avx512", 0, fused.one, avx2[AdamWFunc](adamWAVX2.nibbles))
-	return withMany(impls, fused.many, adamWAVX2.manyNibbles)
+	return withMany(nibbleImpls(fused), fused.many, adamWAVX2.manyNibbles)
+}
+
+func nibbleImpls(fused adamW4bitStep) []Impl[AdamWFunc] {
+	return avx512[AdamWFunc]("avx512", 0, fused.one, avx2[AdamWFunc](adamWAVX2.nibbles))
 }
 
 // adamWMatrices are those of a factored second moment, which steps many with their factors.
 func adamWMatrices[W, G number](kernels factoredKernels[W, G]) []Impl[AdamWFunc] {
-	impls := adamWNibbles(kernels.run)
+	impls := nibbleImpls(kernels.run)
 	impls[0].matrices = kernels.many
 	return impls
 }
@@ -100,7 +103,7 @@ func fusesNibbles(t *AdamWTensors, s *AdamWScalars) bool {
 // codes their magnitudes.
 func positiveSeconds(calls []adamWCall, t *AdamWTensors) bool {
 	for i := range calls {
-		if !t.V.Factored() && !allPositive(unsafe.Slice((*float32)(calls[i].vScales), t.V.Format.Scales(calls[i].n))) {
+		if !allPositive(unsafe.Slice((*float32)(calls[i].vScales), t.V.Format.Scales(calls[i].n))) {
 			return false
 		}
 	}
@@ -177,13 +180,9 @@ func (kernels factoredKernels[W, G]) many(t *AdamWTensors, calls []adamWCall, s 
 	if rows > smallMostRows || n > smallMostCols*rows || !fusesNibbles(t, s) || t.M.Format.Block%2 != 0 {
 		return 0, Counts{}
 	}
-	most := min(len(calls), smallMostMatrices, max(adamWPart/n, 1))
-	count := 1
-	for count < most && calls[count].n == n && calls[count].rows == rows {
-		count++
-	}
+	calls = equalShapes(calls[:min(len(calls), smallMostMatrices, max(adamWPart/n, 1))])
 	work := adamWWork.Get().(*adamWScratch)
-	calls = calls[:kernels.factors(work.v[:], callWords(calls[:count]), rows, n/rows, s.GradScale, s.Beta2, s.OneMinusBeta2, work.forFactors())]
+	calls = calls[:kernels.factors(work.v[:], callWords(calls), rows, n/rows, s.GradScale, s.Beta2, s.OneMinusBeta2, work.forFactors())]
 	touchFactors(calls)
 	kernels.walk(calls, work.v[:n*len(calls)], t, s, work)
 	return len(calls), work.taken()

@@ -137,10 +137,10 @@ func (p *adamWParts) stepWide(t *AdamWTensors, work *adamWScratch, g []float32, 
 func (p *adamWParts) manyNibbles(t *AdamWTensors, calls []adamWCall, s *AdamWScalars) (c Counts) {
 	work := adamWWork.Get().(*adamWScratch)
 	for len(calls) > 0 {
-		same := equalLengths(calls)
+		same := equalShapes(calls)
 		calls = calls[len(same):]
 		n := same[0].n
-		if len(same) == 1 || n%2 != 0 || n > min(t.M.Format.Block, adamWPart/2) || t.Low != nil || t.V.Factored() || !p.takes(s) {
+		if len(same) == 1 || n%2 != 0 || n > min(t.M.Format.Block, adamWPart/2) || t.Low != nil || !p.takes(s) {
 			c.Add(AdamWFunc(p.nibbles).each(t, same, s))
 			continue
 		}
@@ -154,10 +154,10 @@ func (p *adamWParts) manyNibbles(t *AdamWTensors, calls []adamWCall, s *AdamWSca
 	return c
 }
 
-// equalLengths are the first calls that have the same length.
-func equalLengths(calls []adamWCall) []adamWCall {
+// equalShapes are the first calls that have the same length, and rows of factors.
+func equalShapes(calls []adamWCall) []adamWCall {
 	n := 1
-	for n < len(calls) && calls[n].n == calls[0].n {
+	for n < len(calls) && calls[n].n == calls[0].n && calls[n].rows == calls[0].rows {
 		n++
 	}
 	return calls[:n]

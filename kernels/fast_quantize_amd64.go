@@ -64,70 +64,68 @@ func (dequantize dequantizeCall) run(dst []float32, codes []uint8, scales []floa
 	}
 }
 
-// quantizeAVX2 finds codes by arithmetic where a table is a dynamic map or its thresholds lie
-// on a line, and else in cells, which all tables have but those whose codes do not increase
-// with their values or whose thresholds are too close.
+// byteQuantizers are those of 8-bit tables.
+type byteQuantizers struct {
+	dynamic8, dynamic8Unsigned, line, cells quantizeCall
+	absmax                                  AbsmaxFunc
+}
+
+// run finds codes by arithmetic where a table is a dynamic map or its thresholds lie on a
+// line, and else in cells, which all tables have but those whose codes do not increase with
+// their values or whose thresholds are too close.
+func (q *byteQuantizers) run(codes []uint8, scales, x []float32, f Format) (poisoned int) {
+	quantize := q.cells
+	switch book := f.Codebook; {
+	case book == codebook.Dynamic8():
+		quantize = q.dynamic8
+	case book == codebook.Dynamic8Unsigned():
+		quantize = q.dynamic8Unsigned
+	case book.Line() != nil:
+		quantize = q.line
+	case book.Cells() == nil:
+		return reference.Quantize(codes, scales, x, f)
+	}
+	return quantize.run(q.absmax, codes, scales, x, f)
+}
+
+var quantizersAVX2 = byteQuantizers{
+	dynamic8: func(codes []uint8, scales, x []float32, f Format, least float32) int {
+		return amd64.QuantizeDynamic8AVX2(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Thresholds())
+	},
+	dynamic8Unsigned: func(codes []uint8, scales, x []float32, f Format, least float32) int {
+		return amd64.QuantizeDynamic8UnsignedAVX2(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Thresholds())
+	},
+	line: func(codes []uint8, scales, x []float32, f Format, least float32) int {
+		return amd64.QuantizeLineAVX2(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Line(), f.Codebook.Thresholds())
+	},
+	cells: func(codes []uint8, scales, x []float32, f Format, least float32) int {
+		return amd64.QuantizeAVX2(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Cells())
+	},
+	absmax: amd64.AbsmaxAVX2,
+}
+
+var quantizersAVX512 = byteQuantizers{
+	dynamic8: func(codes []uint8, scales, x []float32, f Format, least float32) int {
+		return amd64.QuantizeDynamic8AVX512(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Thresholds(), streams(len(x)))
+	},
+	dynamic8Unsigned: func(codes []uint8, scales, x []float32, f Format, least float32) int {
+		return amd64.QuantizeDynamic8UnsignedAVX512(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Thresholds(), streams(len(x)))
+	},
+	line: func(codes []uint8, scales, x []float32, f Format, least float32) int {
+		return amd64.QuantizeLineAVX512(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Line(), f.Codebook.Thresholds(), streams(len(x)))
+	},
+	cells: func(codes []uint8, scales, x []float32, f Format, least float32) int {
+		return amd64.QuantizeCellsAVX512(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Cells(), streams(len(x)))
+	},
+	absmax: amd64.AbsmaxAVX512,
+}
+
 func quantizeAVX2(codes []uint8, scales, x []float32, f Format) (poisoned int) {
-	quantize := quantizeCall(cellsAVX2)
-	switch book := f.Codebook; {
-	case book == codebook.Dynamic8():
-		quantize = dynamic8AVX2
-	case book == codebook.Dynamic8Unsigned():
-		quantize = dynamic8UnsignedAVX2
-	case book.Line() != nil:
-		quantize = lineAVX2
-	case book.Cells() == nil:
-		return reference.Quantize(codes, scales, x, f)
-	}
-	return quantize.run(amd64.AbsmaxAVX2, codes, scales, x, f)
+	return quantizersAVX2.run(codes, scales, x, f)
 }
 
-func dynamic8AVX2(codes []uint8, scales, x []float32, f Format, least float32) int {
-	return amd64.QuantizeDynamic8AVX2(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Thresholds())
-}
-
-func dynamic8UnsignedAVX2(codes []uint8, scales, x []float32, f Format, least float32) int {
-	return amd64.QuantizeDynamic8UnsignedAVX2(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Thresholds())
-}
-
-func lineAVX2(codes []uint8, scales, x []float32, f Format, least float32) int {
-	return amd64.QuantizeLineAVX2(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Line(), f.Codebook.Thresholds())
-}
-
-func cellsAVX2(codes []uint8, scales, x []float32, f Format, least float32) int {
-	return amd64.QuantizeAVX2(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Cells())
-}
-
-// quantizeAVX512 finds codes as quantizeAVX2 does.
 func quantizeAVX512(codes []uint8, scales, x []float32, f Format) (poisoned int) {
-	quantize := quantizeCall(cellsAVX512)
-	switch book := f.Codebook; {
-	case book == codebook.Dynamic8():
-		quantize = dynamic8AVX512
-	case book == codebook.Dynamic8Unsigned():
-		quantize = dynamic8UnsignedAVX512
-	case book.Line() != nil:
-		quantize = lineAVX512
-	case book.Cells() == nil:
-		return reference.Quantize(codes, scales, x, f)
-	}
-	return quantize.run(amd64.AbsmaxAVX512, codes, scales, x, f)
-}
-
-func dynamic8AVX512(codes []uint8, scales, x []float32, f Format, least float32) int {
-	return amd64.QuantizeDynamic8AVX512(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Thresholds(), streams(len(x)))
-}
-
-func dynamic8UnsignedAVX512(codes []uint8, scales, x []float32, f Format, least float32) int {
-	return amd64.QuantizeDynamic8UnsignedAVX512(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Thresholds(), streams(len(x)))
-}
-
-func lineAVX512(codes []uint8, scales, x []float32, f Format, least float32) int {
-	return amd64.QuantizeLineAVX512(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Line(), f.Codebook.Thresholds(), streams(len(x)))
-}
-
-func cellsAVX512(codes []uint8, scales, x []float32, f Format, least float32) int {
-	return amd64.QuantizeCellsAVX512(codes, scales, x, f.Block, f.ScaleDivisor(), least, f.Codebook.Cells(), streams(len(x)))
+	return quantizersAVX512.run(codes, scales, x, f)
 }
 
 func dequantizeAVX2(dst []float32, codes []uint8, scales []float32, f Format) {

@@ -25,10 +25,7 @@ func (m *matrix) orthogonalizeLine() (finite bool) {
 		x = x[n:]
 	}
 	m.storeLine()
-	if m.dst.Data.BF16 != nil {
-		largest = bf16.FromFloat32(largest).Float32()
-	}
-	return largest-largest == 0
+	return m.storesFinite(largest)
 }
 
 func (m *matrix) outerOfLine(a []float32) {
@@ -107,6 +104,14 @@ func (m *matrix) storeLine() {
 			m.output(m.dst.Data.Slice(at, at+n), m.x[i*cols+j:][:n])
 		}
 	}
+}
+
+// storesFinite tells whether the largest magnitude of what is stored is finite there.
+func (m *matrix) storesFinite(largest float32) bool {
+	if m.dst.Data.BF16 != nil {
+		largest = bf16.FromFloat32(largest).Float32()
+	}
+	return largest-largest == 0
 }
 
 func (m *matrix) output(dst reference.Floats, src []float32) {

@@ -222,23 +222,15 @@ func (m *storing) Do(worker, piece int) {
 func (m *storing) store(block []float32, row, col int) (finite bool) {
 	rows, cols := min(m.Width, m.dst.Rows-row), min(m.Width, m.dst.Cols-col)
 	at, stride := row*m.dst.Stride+col, m.dst.Stride
-	largest := m.Absmax(block[:rows*m.Width])
-	switch {
-	case m.dst.Data.BF16 != nil:
-		to := words(m.dst.Data.BF16[at:])
-		for i := range rows {
-			m.Round(to[i*stride:][:cols], block[i*m.Width:][:cols])
-		}
-		largest = bf16.FromFloat32(largest).Float32()
-	case cols == m.Width:
+	if m.dst.Data.F32 != nil && cols == m.Width {
 		m.CopyRows(rows, &m.dst.Data.F32[at], stride, &block[0], m.Width)
-	default:
-		to := m.dst.Data.F32[at:]
+	} else {
 		for i := range rows {
-			copy(to[i*stride:][:cols], block[i*m.Width:])
+			from := at + i*stride
+			(*matrix)(m).output(m.dst.Data.Slice(from, from+cols), block[i*m.Width:][:cols])
 		}
 	}
-	return largest-largest == 0
+	return (*matrix)(m).storesFinite(m.Absmax(block[:rows*m.Width]))
 }
 
 func fill(m reference.Matrix, x float32) {
