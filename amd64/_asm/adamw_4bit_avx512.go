@@ -502,12 +502,7 @@ func (b *block4) group(p pointers4, n gp, update func(values, part)) {
 	}
 	for i := 0; i < 4; i += 2 {
 		if n != nil {
-			of.lanes = make([]mask, 4)
-			for j := range 2 {
-				of.lanes[i+j] = b.g.K()
-				b.g.KMOVW(bits.As32(), of.lanes[i+j])
-				b.g.SHRQ(operand.Imm(lanes512), bits)
-			}
+			of.lanes = b.g.pairLanes(bits, i)
 		}
 		x := values{scratch: p.scratch, apart: scratchArray4, first: i, w: b.load(p.w, i, of), g: b.load(p.g, i, of)}
 		for j := range 2 {

@@ -220,12 +220,7 @@ func (b *block8) group(p pointers8, n gp, update func(values, part)) {
 	b.decode(p, n != nil, bits)
 	for i := 0; i < 4; i += 2 {
 		if n != nil {
-			of.lanes = make([]mask, 4)
-			for j := range 2 {
-				of.lanes[i+j] = b.g.K()
-				b.g.KMOVW(bits.As32(), of.lanes[i+j])
-				b.g.SHRQ(operand.Imm(lanes512), bits)
-			}
+			of.lanes = b.g.pairLanes(bits, i)
 		}
 		x := values{scratch: p.scratch, apart: scratchArray, first: i, w: b.load(p.w, i, of), g: b.load(p.g, i, of)}
 		for j := range 2 {
@@ -235,6 +230,18 @@ func (b *block8) group(p pointers8, n gp, update func(values, part)) {
 		}
 		update(x, of)
 	}
+}
+
+// pairLanes are the lanes of a group's registers i and i+1, by the lowest of the bits, which it
+// drops.
+func (g *generator) pairLanes(bits gp, i int) []mask {
+	lanes := make([]mask, 4)
+	for j := range 2 {
+		lanes[i+j] = g.K()
+		g.KMOVW(bits.As32(), lanes[i+j])
+		g.SHRQ(operand.Imm(lanes512), bits)
+	}
+	return lanes
 }
 
 // place is that of a register in an array of the scratch.

@@ -124,6 +124,21 @@ func (g *generator) store64(y vec, codes gp, streamed mem, beside *[]func()) {
 	})
 }
 
+// wholeBytes512 is whole of a coder to bytes.
+func (g *generator) wholeBytes512(b block512, coded func([4]vec) vec, streamed mem, codes, x, n gp, adjust func(vec)) {
+	g.loop(n, 64, func() {
+		g.store64(coded(g.load64(x, adjust, b.ahead)), codes, streamed, b.beside)
+		g.advance(x, 256)
+		g.advance(codes, 64)
+	})
+}
+
+// restBytes512 is its rest.
+func (g *generator) restBytes512(coded func([4]vec) vec, codes, x, n gp, adjust func(vec)) {
+	g.VMOVDQU8(coded(g.loadFirst64(x, n, adjust)), g.first(n), at(codes, 0))
+	g.ADDQ(n, codes)
+}
+
 // fewBlocks are scaled at a time where a block is no longer than fewLongest, which keeps
 // them in the first-level cache until they are coded.
 const fewBlocks, fewLongest = 4, 512

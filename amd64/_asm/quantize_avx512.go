@@ -197,18 +197,11 @@ const smallestDecadeScale = 0x1p-100
 func (e decadeEncoder512) prepare() {}
 
 func (e decadeEncoder512) whole(codes, x, n gp, adjust func(vec)) {
-	e.g.loop(n, 64, func() {
-		y := e.codes(e.g.load64(x, adjust, e.ahead))
-		e.g.store64(y, codes, e.streamed, e.beside)
-		e.g.advance(x, 256)
-		e.g.advance(codes, 64)
-	})
+	e.g.wholeBytes512(e.block512, e.codes, e.streamed, codes, x, n, adjust)
 }
 
 func (e decadeEncoder512) rest(codes, x, n gp, adjust func(vec)) {
-	y := e.codes(e.g.loadFirst64(x, n, adjust))
-	e.g.VMOVDQU8(y, e.g.first(n), at(codes, 0))
-	e.g.ADDQ(n, codes)
+	e.g.restBytes512(e.codes, codes, x, n, adjust)
 }
 
 // besides adds, behind a function's end, the code that its loops leave for what is rare.

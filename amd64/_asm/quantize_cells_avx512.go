@@ -21,6 +21,7 @@ func (g *generator) cellEncoder512(cells gp, streamed mem) cellEncoder512 {
 		shift: g.ZMM(), magnitude: g.broadcast512(0x7fffffff), smallest: g.ZMM(), side: g.ZMM(), low: g.ZMM(),
 		turn: g.turnedBytes(), order: g.ZMM(), all: g.selected(0xffff), streamed: streamed,
 	}
+	e.ahead = prefetched
 	g.VMOVDQU32(g.data("transposed", transposed...), e.order)
 	g.VPBROADCASTD(at(cells, 4*cellShift), e.shift)
 	g.VPBROADCASTD(at(cells, 4*cellSmallest), e.smallest)
@@ -75,15 +76,9 @@ func (e cellEncoder512) codes(x [4]vec) vec {
 }
 
 func (e cellEncoder512) whole(codes, x, n gp, adjust func(vec)) {
-	e.g.loop(n, 64, func() {
-		e.g.store64(e.codes(e.g.load64(x, adjust, prefetched)), codes, e.streamed, e.beside)
-		e.g.advance(x, 256)
-		e.g.advance(codes, 64)
-	})
+	e.g.wholeBytes512(e.block512, e.codes, e.streamed, codes, x, n, adjust)
 }
 
 func (e cellEncoder512) rest(codes, x, n gp, adjust func(vec)) {
-	y := e.codes(e.g.loadFirst64(x, n, adjust))
-	e.g.VMOVDQU8(y, e.g.first(n), at(codes, 0))
-	e.g.ADDQ(n, codes)
+	e.g.restBytes512(e.codes, codes, x, n, adjust)
 }
