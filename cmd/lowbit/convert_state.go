@@ -224,9 +224,12 @@ func (c *convertStateCmd) print(e *env, report []optim.Converted, config optim.C
 	}
 	if string(settings) == "{}" {
 		_, err = fmt.Fprintf(e.stdout, "wrote %s, from which an optimizer resumes whose configuration has all the defaults: {}\n", c.Out)
-		return err
+	} else {
+		_, err = fmt.Fprintf(e.stdout, "wrote %s, from which an optimizer resumes whose configuration has\n%s\n", c.Out, settings)
 	}
-	_, err = fmt.Fprintf(e.stdout, "wrote %s, from which an optimizer resumes whose configuration has\n%s\n", c.Out, settings)
+	if err == nil && c.From != "lowbit" && c.Config == "" {
+		_, err = fmt.Fprintf(e.stdout, "%s's learning rate, betas, eps and weight decay are not in %s: give them in the configuration too\n", c.From, c.In)
+	}
 	return err
 }
 

@@ -18,6 +18,7 @@ type inspectCmd struct {
 func (*inspectCmd) Help() string {
 	return `Bits are those of a whole stored tensor, scales included, for each of its elements.
 Of an optimizer's checkpoint it tells how moments are kept, instead of bits, and how much of the second ones is zero.
+--against compares moments that are numbers; lowbit convert-state makes numbers of codes.
 
 Example:
 
@@ -79,6 +80,11 @@ func (c *inspectCmd) compare(e *env, a *archive, records []*record) (total error
 	defer source.Close()
 	if err := refuseQuantised(source); err != nil {
 		return total, badInput("--against wants a file that is not quantised: %w", err)
+	}
+	for _, f := range []*tensorfile.File{a.File, source} {
+		if err := refuseCodes(f); err != nil {
+			return total, err
+		}
 	}
 	compared, bytes := []*record{}, int64(0)
 	for _, r := range records {

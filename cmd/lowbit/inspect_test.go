@@ -94,6 +94,25 @@ func TestInspectAgainstAnotherFile(t *testing.T) {
 	}
 }
 
+// TestInspectComparesCheckpoints of moments that are numbers, and names those that are codes.
+func TestInspectComparesCheckpoints(t *testing.T) {
+	folder := t.TempDir()
+	at := func(name string) string { return filepath.Join(folder, name) }
+	store(t, at("p"), nil, f32("w", numbers(300), 300))
+	succeeds(t, "step", "--config", writeConfig(t, `{}`), "--params", at("p"), "--grads", at("p"), "--out-params", at("p2"), "--out-state", at("s"))
+	for _, to := range []string{"adamw_8bit", "adamw_4bit", "adamw_bfloat16"} {
+		succeeds(t, "convert-state", at("s"), at(to), "--to", to)
+	}
+	for _, name := range []string{"adamw_8bit", "adamw_4bit"} {
+		words := at(name) + `: the moments of parameter "w" are ` + map[string]string{"adamw_8bit": "8-bit", "adamw_4bit": "4-bit"}[name] + " codes"
+		fails(t, exitBadInput, words, "inspect", at(name), "--against", at("s"))
+		fails(t, exitBadInput, words, "inspect", at("s"), "--against", at(name))
+	}
+	require.Regexp(t, `(?m)^exp_avg/w +BF16 .* [0-9.e-]+ +[0-9.e-]+ +[0-9.e-]+$`, succeeds(t, "inspect", at("adamw_bfloat16"), "--against", at("s")))
+	succeeds(t, "convert-state", at("adamw_8bit"), at("numbers"), "--to", "adamw_float32")
+	require.Regexp(t, `(?m)^exp_avg_sq/w +F32 .* [0-9.e-]+ +[0-9.e-]+ +[0-9.e-]+$`, succeeds(t, "inspect", at("numbers"), "--against", at("s")))
+}
+
 // TestJSON pins the names of the fields.
 func TestJSON(t *testing.T) {
 	source, path := quantisedFile(t, "nf4")

@@ -37,6 +37,20 @@ func readDescription(f *tensorfile.File) (*checkpoint, error) {
 	return saved, nil
 }
 
+// refuseCodes refuses a checkpoint whose moments are codes: those of two cannot be compared.
+func refuseCodes(f *tensorfile.File) error {
+	saved, err := readDescription(f)
+	if err != nil || saved == nil {
+		return err
+	}
+	for _, p := range saved.Parameters {
+		if strings.Contains(p.Precision, "-bit") {
+			return badInput("%s: the moments of parameter %.100q are %s codes, and --against compares numbers: make them float32 by lowbit convert-state first", f.Path, p.Name, p.Precision)
+		}
+	}
+	return nil
+}
+
 // describe fills in how the codes of moments are kept.
 func (c *checkpoint) describe(records []*record) {
 	precision := map[string]string{}

@@ -23,6 +23,9 @@ func (*planCmd) Help() string {
 state (moments with their scales and factors), and the master, which is the lower halves of bfloat16 weights where the
 configuration has a split one. Activations are not in it. The state is what lowbit step reports when it runs.
 
+--shards shares out the state alone, and PER RANK is the rank that holds most. A matrix that Muon steps stays whole on one
+rank, so a model of few of them gains little.
+
 Of a file, F32, BF16 and F16 tensors count, the last as bfloat16; others are named and left out. Of a config.json,
 model_type may be ` + familyNames() + `.
 
