@@ -115,11 +115,16 @@ TEXT ·FactorSumsAVX2(SB), $64-52
 	MOVQ         sums_base+0(FP), CX
 	MOVQ         sums_len+8(FP), DX
 	MOVQ         g_len+32(FP), BX
+	MOVQ         BX, DI
+	SHRQ         $0x0d, DI
+	IMUL3Q       $0x00004000, DI, SI
+	ADDQ         AX, SI
+	LEAQ         (CX)(DI*8), R8
+	CMPQ         DI, $0x01
+	JB           done11
 
-pair10:
-	CMPQ   BX, $0x00002000
-	JB     single11
-	MOVL   $0x00001000, SI
+loop10:
+	MOVL   $0x00001000, R9
 	VXORPD Y0, Y0, Y0
 	VXORPD Y1, Y1, Y1
 	VXORPD Y2, Y2, Y2
@@ -128,7 +133,7 @@ pair10:
 	VXORPD Y6, Y6, Y6
 	VXORPD Y7, Y7, Y7
 	VXORPD Y8, Y8, Y8
-	CMPQ   SI, $0x10
+	CMPQ   R9, $0x10
 	JB     done13
 
 loop12:
@@ -144,21 +149,22 @@ loop12:
 	VMULPS      48(AX), X4, X9
 	VCVTPS2PD   X9, Y9
 	VFMADD231PD Y9, Y9, Y3
-	VMULPS      16384(AX), X4, X9
+	VMULPS      (SI), X4, X9
 	VCVTPS2PD   X9, Y9
 	VFMADD231PD Y9, Y9, Y5
-	VMULPS      16400(AX), X4, X9
+	VMULPS      16(SI), X4, X9
 	VCVTPS2PD   X9, Y9
 	VFMADD231PD Y9, Y9, Y6
-	VMULPS      16416(AX), X4, X9
+	VMULPS      32(SI), X4, X9
 	VCVTPS2PD   X9, Y9
 	VFMADD231PD Y9, Y9, Y7
-	VMULPS      16432(AX), X4, X9
+	VMULPS      48(SI), X4, X9
 	VCVTPS2PD   X9, Y9
 	VFMADD231PD Y9, Y9, Y8
 	ADDQ        $0x00000040, AX
-	SUBQ        $0x10, SI
-	CMPQ        SI, $0x10
+	ADDQ        $0x00000040, SI
+	SUBQ        $0x10, R9
+	CMPQ        R9, $0x10
 	JAE         loop12
 
 done13:
@@ -169,22 +175,26 @@ done13:
 	VADDPD       X1, X0, X1
 	VUNPCKHPD    X1, X1, X0
 	VADDSD       X0, X1, X1
-	VMOVSD       X1, (CX)
 	VADDPD       Y7, Y5, Y5
 	VADDPD       Y8, Y6, Y6
 	VADDPD       Y6, Y5, Y5
 	VEXTRACTF128 $0x01, Y5, X0
 	VADDPD       X0, X5, X0
-	VUNPCKHPD    X0, X0, X1
-	VADDSD       X1, X0, X0
-	VMOVSD       X0, 8(CX)
-	ADDQ         $0x00004000, AX
-	ADDQ         $0x00000010, CX
+	VUNPCKHPD    X0, X0, X2
+	VADDSD       X2, X0, X0
+	VMOVSD       X1, (CX)
+	VMOVSD       X0, (R8)
+	ADDQ         $0x00000008, CX
+	ADDQ         $0x00000008, R8
 	SUBQ         $0x02, DX
 	SUBQ         $0x00002000, BX
-	JMP          pair10
+	SUBQ         $0x01, DI
+	CMPQ         DI, $0x01
+	JAE          loop10
 
-single11:
+done11:
+	MOVQ R8, CX
+	MOVQ SI, AX
 	CMPQ DX, $0x01
 	JB   done15
 
@@ -590,11 +600,16 @@ TEXT ·FactorSumsBF16AVX2(SB), $64-52
 	MOVQ         sums_base+0(FP), CX
 	MOVQ         sums_len+8(FP), DX
 	MOVQ         g_len+32(FP), BX
+	MOVQ         BX, DI
+	SHRQ         $0x0d, DI
+	IMUL3Q       $0x00002000, DI, SI
+	ADDQ         AX, SI
+	LEAQ         (CX)(DI*8), R8
+	CMPQ         DI, $0x01
+	JB           done49
 
-pair48:
-	CMPQ   BX, $0x00002000
-	JB     single49
-	MOVL   $0x00001000, SI
+loop48:
+	MOVL   $0x00001000, R9
 	VXORPD Y0, Y0, Y0
 	VXORPD Y1, Y1, Y1
 	VXORPD Y2, Y2, Y2
@@ -603,7 +618,7 @@ pair48:
 	VXORPD Y6, Y6, Y6
 	VXORPD Y7, Y7, Y7
 	VXORPD Y8, Y8, Y8
-	CMPQ   SI, $0x10
+	CMPQ   R9, $0x10
 	JB     done51
 
 loop50:
@@ -627,29 +642,30 @@ loop50:
 	VMULPS      X4, X9, X9
 	VCVTPS2PD   X9, Y9
 	VFMADD231PD Y9, Y9, Y3
-	VPMOVZXWD   8192(AX), X9
+	VPMOVZXWD   (SI), X9
 	VPSLLD      $0x10, X9, X9
 	VMULPS      X4, X9, X9
 	VCVTPS2PD   X9, Y9
 	VFMADD231PD Y9, Y9, Y5
-	VPMOVZXWD   8200(AX), X9
+	VPMOVZXWD   8(SI), X9
 	VPSLLD      $0x10, X9, X9
 	VMULPS      X4, X9, X9
 	VCVTPS2PD   X9, Y9
 	VFMADD231PD Y9, Y9, Y6
-	VPMOVZXWD   8208(AX), X9
+	VPMOVZXWD   16(SI), X9
 	VPSLLD      $0x10, X9, X9
 	VMULPS      X4, X9, X9
 	VCVTPS2PD   X9, Y9
 	VFMADD231PD Y9, Y9, Y7
-	VPMOVZXWD   8216(AX), X9
+	VPMOVZXWD   24(SI), X9
 	VPSLLD      $0x10, X9, X9
 	VMULPS      X4, X9, X9
 	VCVTPS2PD   X9, Y9
 	VFMADD231PD Y9, Y9, Y8
 	ADDQ        $0x00000020, AX
-	SUBQ        $0x10, SI
-	CMPQ        SI, $0x10
+	ADDQ        $0x00000020, SI
+	SUBQ        $0x10, R9
+	CMPQ        R9, $0x10
 	JAE         loop50
 
 done51:
@@ -660,22 +676,26 @@ done51:
 	VADDPD       X1, X0, X1
 	VUNPCKHPD    X1, X1, X0
 	VADDSD       X0, X1, X1
-	VMOVSD       X1, (CX)
 	VADDPD       Y7, Y5, Y5
 	VADDPD       Y8, Y6, Y6
 	VADDPD       Y6, Y5, Y5
 	VEXTRACTF128 $0x01, Y5, X0
 	VADDPD       X0, X5, X0
-	VUNPCKHPD    X0, X0, X1
-	VADDSD       X1, X0, X0
-	VMOVSD       X0, 8(CX)
-	ADDQ         $0x00002000, AX
-	ADDQ         $0x00000010, CX
+	VUNPCKHPD    X0, X0, X2
+	VADDSD       X2, X0, X0
+	VMOVSD       X1, (CX)
+	VMOVSD       X0, (R8)
+	ADDQ         $0x00000008, CX
+	ADDQ         $0x00000008, R8
 	SUBQ         $0x02, DX
 	SUBQ         $0x00002000, BX
-	JMP          pair48
+	SUBQ         $0x01, DI
+	CMPQ         DI, $0x01
+	JAE          loop48
 
-single49:
+done49:
+	MOVQ R8, CX
+	MOVQ SI, AX
 	CMPQ DX, $0x01
 	JB   done53
 

@@ -96,16 +96,21 @@ TEXT ·FactorSumsAVX512(SB), $0-52
 	MOVQ         sums_base+0(FP), CX
 	MOVQ         sums_len+8(FP), DX
 	MOVQ         g_len+32(FP), BX
+	MOVQ         BX, DI
+	SHRQ         $0x0d, DI
+	IMUL3Q       $0x00004000, DI, SI
+	ADDQ         AX, SI
+	LEAQ         (CX)(DI*8), R8
+	CMPQ         DI, $0x01
+	JB           done9
 
-pair8:
-	CMPQ   BX, $0x00002000
-	JB     single9
-	MOVL   $0x00001000, SI
+loop8:
+	MOVL   $0x00001000, R9
 	VPXORQ Z0, Z0, Z0
 	VPXORQ Z1, Z1, Z1
 	VPXORQ Z3, Z3, Z3
 	VPXORQ Z4, Z4, Z4
-	CMPQ   SI, $0x10
+	CMPQ   R9, $0x10
 	JB     done11
 
 loop10:
@@ -115,15 +120,16 @@ loop10:
 	VCVTPS2PD   Y6, Z6
 	VFMADD231PD Z5, Z5, Z0
 	VFMADD231PD Z6, Z6, Z1
-	VMULPS      16384(AX), Y2, Y5
+	VMULPS      (SI), Y2, Y5
 	VCVTPS2PD   Y5, Z5
-	VMULPS      16416(AX), Y2, Y6
+	VMULPS      32(SI), Y2, Y6
 	VCVTPS2PD   Y6, Z6
 	VFMADD231PD Z5, Z5, Z3
 	VFMADD231PD Z6, Z6, Z4
 	ADDQ        $0x00000040, AX
-	SUBQ        $0x10, SI
-	CMPQ        SI, $0x10
+	ADDQ        $0x00000040, SI
+	SUBQ        $0x10, R9
+	CMPQ        R9, $0x10
 	JAE         loop10
 
 done11:
@@ -134,7 +140,6 @@ done11:
 	VADDPD        X5, X0, X0
 	VUNPCKHPD     X0, X0, X5
 	VADDSD        X5, X0, X0
-	VMOVSD        X0, (CX)
 	VADDPD        Z4, Z3, Z3
 	VEXTRACTF64X4 $0x01, Z3, Y5
 	VADDPD        Y5, Y3, Y3
@@ -142,14 +147,19 @@ done11:
 	VADDPD        X5, X3, X3
 	VUNPCKHPD     X3, X3, X5
 	VADDSD        X5, X3, X3
-	VMOVSD        X3, 8(CX)
-	ADDQ          $0x00004000, AX
-	ADDQ          $0x00000010, CX
+	VMOVSD        X0, (CX)
+	VMOVSD        X3, (R8)
+	ADDQ          $0x00000008, CX
+	ADDQ          $0x00000008, R8
 	SUBQ          $0x02, DX
 	SUBQ          $0x00002000, BX
-	JMP           pair8
+	SUBQ          $0x01, DI
+	CMPQ          DI, $0x01
+	JAE           loop8
 
-single9:
+done9:
+	MOVQ R8, CX
+	MOVQ SI, AX
 	CMPQ DX, $0x01
 	JB   done13
 
@@ -541,16 +551,21 @@ TEXT ·FactorSumsBF16AVX512(SB), $0-52
 	MOVQ         sums_base+0(FP), CX
 	MOVQ         sums_len+8(FP), DX
 	MOVQ         g_len+32(FP), BX
+	MOVQ         BX, DI
+	SHRQ         $0x0d, DI
+	IMUL3Q       $0x00002000, DI, SI
+	ADDQ         AX, SI
+	LEAQ         (CX)(DI*8), R8
+	CMPQ         DI, $0x01
+	JB           done42
 
-pair41:
-	CMPQ   BX, $0x00002000
-	JB     single42
-	MOVL   $0x00001000, SI
+loop41:
+	MOVL   $0x00001000, R9
 	VPXORQ Z0, Z0, Z0
 	VPXORQ Z1, Z1, Z1
 	VPXORQ Z4, Z4, Z4
 	VPXORQ Z5, Z5, Z5
-	CMPQ   SI, $0x10
+	CMPQ   R9, $0x10
 	JB     done44
 
 loop43:
@@ -562,8 +577,8 @@ loop43:
 	VCVTPS2PD   Y7, Z7
 	VFMADD231PD Z6, Z6, Z0
 	VFMADD231PD Z7, Z7, Z1
-	VPSLLD      $0x10, 8192(AX), Y6
-	VPANDD      8192(AX), Y2, Y7
+	VPSLLD      $0x10, (SI), Y6
+	VPANDD      (SI), Y2, Y7
 	VMULPS      Y3, Y6, Y6
 	VCVTPS2PD   Y6, Z6
 	VMULPS      Y3, Y7, Y7
@@ -571,8 +586,9 @@ loop43:
 	VFMADD231PD Z6, Z6, Z4
 	VFMADD231PD Z7, Z7, Z5
 	ADDQ        $0x00000020, AX
-	SUBQ        $0x10, SI
-	CMPQ        SI, $0x10
+	ADDQ        $0x00000020, SI
+	SUBQ        $0x10, R9
+	CMPQ        R9, $0x10
 	JAE         loop43
 
 done44:
@@ -589,7 +605,6 @@ done44:
 	VUNPCKHPD     X1, X1, X6
 	VADDSD        X6, X1, X1
 	VADDSD        X1, X0, X0
-	VMOVSD        X0, (CX)
 	VEXTRACTF64X4 $0x01, Z4, Y6
 	VADDPD        Y6, Y4, Y4
 	VEXTRACTF64X2 $0x01, Y4, X6
@@ -603,14 +618,19 @@ done44:
 	VUNPCKHPD     X5, X5, X6
 	VADDSD        X6, X5, X5
 	VADDSD        X5, X4, X4
-	VMOVSD        X4, 8(CX)
-	ADDQ          $0x00002000, AX
-	ADDQ          $0x00000010, CX
+	VMOVSD        X0, (CX)
+	VMOVSD        X4, (R8)
+	ADDQ          $0x00000008, CX
+	ADDQ          $0x00000008, R8
 	SUBQ          $0x02, DX
 	SUBQ          $0x00002000, BX
-	JMP           pair41
+	SUBQ          $0x01, DI
+	CMPQ          DI, $0x01
+	JAE           loop41
 
-single42:
+done42:
+	MOVQ R8, CX
+	MOVQ SI, AX
 	CMPQ DX, $0x01
 	JB   done46
 

@@ -81,15 +81,20 @@ GLOBL word_7fffffff<>(SB), RODATA|NOPTR, $4
 // func SumSquaresAVX2(sums []float64, x []float32)
 // Requires: AVX, AVX2, CMOV, FMA3
 TEXT ·SumSquaresAVX2(SB), $64-48
-	MOVQ sums_base+0(FP), AX
-	MOVQ sums_len+8(FP), CX
-	MOVQ x_base+24(FP), DX
-	MOVQ x_len+32(FP), BX
+	MOVQ   sums_base+0(FP), AX
+	MOVQ   sums_len+8(FP), CX
+	MOVQ   x_base+24(FP), DX
+	MOVQ   x_len+32(FP), BX
+	MOVQ   BX, DI
+	SHRQ   $0x0d, DI
+	IMUL3Q $0x00004000, DI, SI
+	ADDQ   DX, SI
+	LEAQ   (AX)(DI*8), R8
+	CMPQ   DI, $0x01
+	JB     done8
 
-pair7:
-	CMPQ   BX, $0x00002000
-	JB     single8
-	MOVL   $0x00001000, SI
+loop7:
+	MOVL   $0x00001000, R9
 	VXORPD Y0, Y0, Y0
 	VXORPD Y1, Y1, Y1
 	VXORPD Y2, Y2, Y2
@@ -98,7 +103,7 @@ pair7:
 	VXORPD Y5, Y5, Y5
 	VXORPD Y6, Y6, Y6
 	VXORPD Y7, Y7, Y7
-	CMPQ   SI, $0x10
+	CMPQ   R9, $0x10
 	JB     done10
 
 loop9:
@@ -110,17 +115,18 @@ loop9:
 	VFMADD231PD Y8, Y8, Y2
 	VCVTPS2PD   48(DX), Y8
 	VFMADD231PD Y8, Y8, Y3
-	VCVTPS2PD   16384(DX), Y8
+	VCVTPS2PD   (SI), Y8
 	VFMADD231PD Y8, Y8, Y4
-	VCVTPS2PD   16400(DX), Y8
+	VCVTPS2PD   16(SI), Y8
 	VFMADD231PD Y8, Y8, Y5
-	VCVTPS2PD   16416(DX), Y8
+	VCVTPS2PD   32(SI), Y8
 	VFMADD231PD Y8, Y8, Y6
-	VCVTPS2PD   16432(DX), Y8
+	VCVTPS2PD   48(SI), Y8
 	VFMADD231PD Y8, Y8, Y7
 	ADDQ        $0x00000040, DX
-	SUBQ        $0x10, SI
-	CMPQ        SI, $0x10
+	ADDQ        $0x00000040, SI
+	SUBQ        $0x10, R9
+	CMPQ        R9, $0x10
 	JAE         loop9
 
 done10:
@@ -131,22 +137,26 @@ done10:
 	VADDPD       X1, X0, X1
 	VUNPCKHPD    X1, X1, X0
 	VADDSD       X0, X1, X1
-	VMOVSD       X1, (AX)
 	VADDPD       Y6, Y4, Y4
 	VADDPD       Y7, Y5, Y5
 	VADDPD       Y5, Y4, Y4
 	VEXTRACTF128 $0x01, Y4, X0
 	VADDPD       X0, X4, X0
-	VUNPCKHPD    X0, X0, X1
-	VADDSD       X1, X0, X0
-	VMOVSD       X0, 8(AX)
-	ADDQ         $0x00004000, DX
-	ADDQ         $0x00000010, AX
+	VUNPCKHPD    X0, X0, X2
+	VADDSD       X2, X0, X0
+	VMOVSD       X1, (AX)
+	VMOVSD       X0, (R8)
+	ADDQ         $0x00000008, AX
+	ADDQ         $0x00000008, R8
 	SUBQ         $0x02, CX
 	SUBQ         $0x00002000, BX
-	JMP          pair7
+	SUBQ         $0x01, DI
+	CMPQ         DI, $0x01
+	JAE          loop7
 
-single8:
+done8:
+	MOVQ R8, AX
+	MOVQ SI, DX
 	CMPQ CX, $0x01
 	JB   done12
 
@@ -226,15 +236,20 @@ done12:
 // func SumSquaresBF16AVX2(sums []float64, x []uint16)
 // Requires: AVX, AVX2, CMOV, FMA3
 TEXT ·SumSquaresBF16AVX2(SB), $64-48
-	MOVQ sums_base+0(FP), AX
-	MOVQ sums_len+8(FP), CX
-	MOVQ x_base+24(FP), DX
-	MOVQ x_len+32(FP), BX
+	MOVQ   sums_base+0(FP), AX
+	MOVQ   sums_len+8(FP), CX
+	MOVQ   x_base+24(FP), DX
+	MOVQ   x_len+32(FP), BX
+	MOVQ   BX, DI
+	SHRQ   $0x0d, DI
+	IMUL3Q $0x00002000, DI, SI
+	ADDQ   DX, SI
+	LEAQ   (AX)(DI*8), R8
+	CMPQ   DI, $0x01
+	JB     done19
 
-pair18:
-	CMPQ   BX, $0x00002000
-	JB     single19
-	MOVL   $0x00001000, SI
+loop18:
+	MOVL   $0x00001000, R9
 	VXORPD Y0, Y0, Y0
 	VXORPD Y1, Y1, Y1
 	VXORPD Y2, Y2, Y2
@@ -243,7 +258,7 @@ pair18:
 	VXORPD Y5, Y5, Y5
 	VXORPD Y6, Y6, Y6
 	VXORPD Y7, Y7, Y7
-	CMPQ   SI, $0x10
+	CMPQ   R9, $0x10
 	JB     done21
 
 loop20:
@@ -263,25 +278,26 @@ loop20:
 	VPSLLD      $0x10, X8, X8
 	VCVTPS2PD   X8, Y8
 	VFMADD231PD Y8, Y8, Y3
-	VPMOVZXWD   8192(DX), X8
+	VPMOVZXWD   (SI), X8
 	VPSLLD      $0x10, X8, X8
 	VCVTPS2PD   X8, Y8
 	VFMADD231PD Y8, Y8, Y4
-	VPMOVZXWD   8200(DX), X8
+	VPMOVZXWD   8(SI), X8
 	VPSLLD      $0x10, X8, X8
 	VCVTPS2PD   X8, Y8
 	VFMADD231PD Y8, Y8, Y5
-	VPMOVZXWD   8208(DX), X8
+	VPMOVZXWD   16(SI), X8
 	VPSLLD      $0x10, X8, X8
 	VCVTPS2PD   X8, Y8
 	VFMADD231PD Y8, Y8, Y6
-	VPMOVZXWD   8216(DX), X8
+	VPMOVZXWD   24(SI), X8
 	VPSLLD      $0x10, X8, X8
 	VCVTPS2PD   X8, Y8
 	VFMADD231PD Y8, Y8, Y7
 	ADDQ        $0x00000020, DX
-	SUBQ        $0x10, SI
-	CMPQ        SI, $0x10
+	ADDQ        $0x00000020, SI
+	SUBQ        $0x10, R9
+	CMPQ        R9, $0x10
 	JAE         loop20
 
 done21:
@@ -292,22 +308,26 @@ done21:
 	VADDPD       X1, X0, X1
 	VUNPCKHPD    X1, X1, X0
 	VADDSD       X0, X1, X1
-	VMOVSD       X1, (AX)
 	VADDPD       Y6, Y4, Y4
 	VADDPD       Y7, Y5, Y5
 	VADDPD       Y5, Y4, Y4
 	VEXTRACTF128 $0x01, Y4, X0
 	VADDPD       X0, X4, X0
-	VUNPCKHPD    X0, X0, X1
-	VADDSD       X1, X0, X0
-	VMOVSD       X0, 8(AX)
-	ADDQ         $0x00002000, DX
-	ADDQ         $0x00000010, AX
+	VUNPCKHPD    X0, X0, X2
+	VADDSD       X2, X0, X0
+	VMOVSD       X1, (AX)
+	VMOVSD       X0, (R8)
+	ADDQ         $0x00000008, AX
+	ADDQ         $0x00000008, R8
 	SUBQ         $0x02, CX
 	SUBQ         $0x00002000, BX
-	JMP          pair18
+	SUBQ         $0x01, DI
+	CMPQ         DI, $0x01
+	JAE          loop18
 
-single19:
+done19:
+	MOVQ R8, AX
+	MOVQ SI, DX
 	CMPQ CX, $0x01
 	JB   done23
 
@@ -397,16 +417,23 @@ done23:
 // func SumProductsAVX2(sums []float64, x []float32, y []float32)
 // Requires: AVX, AVX2, CMOV, FMA3
 TEXT ·SumProductsAVX2(SB), $128-72
-	MOVQ sums_base+0(FP), AX
-	MOVQ sums_len+8(FP), CX
-	MOVQ x_base+24(FP), DX
-	MOVQ x_len+32(FP), BX
-	MOVQ y_base+48(FP), SI
+	MOVQ   sums_base+0(FP), AX
+	MOVQ   sums_len+8(FP), CX
+	MOVQ   x_base+24(FP), DX
+	MOVQ   x_len+32(FP), BX
+	MOVQ   y_base+48(FP), SI
+	MOVQ   BX, R9
+	SHRQ   $0x0d, R9
+	IMUL3Q $0x00004000, R9, DI
+	ADDQ   DX, DI
+	IMUL3Q $0x00004000, R9, R8
+	ADDQ   SI, R8
+	LEAQ   (AX)(R9*8), R10
+	CMPQ   R9, $0x01
+	JB     done30
 
-pair29:
-	CMPQ   BX, $0x00002000
-	JB     single30
-	MOVL   $0x00001000, DI
+loop29:
+	MOVL   $0x00001000, R11
 	VXORPD Y0, Y0, Y0
 	VXORPD Y1, Y1, Y1
 	VXORPD Y2, Y2, Y2
@@ -415,7 +442,7 @@ pair29:
 	VXORPD Y5, Y5, Y5
 	VXORPD Y6, Y6, Y6
 	VXORPD Y7, Y7, Y7
-	CMPQ   DI, $0x10
+	CMPQ   R11, $0x10
 	JB     done32
 
 loop31:
@@ -431,22 +458,24 @@ loop31:
 	VCVTPS2PD   48(DX), Y8
 	VCVTPS2PD   48(SI), Y9
 	VFMADD231PD Y9, Y8, Y3
-	VCVTPS2PD   16384(DX), Y8
-	VCVTPS2PD   16384(SI), Y9
+	VCVTPS2PD   (DI), Y8
+	VCVTPS2PD   (R8), Y9
 	VFMADD231PD Y9, Y8, Y4
-	VCVTPS2PD   16400(DX), Y8
-	VCVTPS2PD   16400(SI), Y9
+	VCVTPS2PD   16(DI), Y8
+	VCVTPS2PD   16(R8), Y9
 	VFMADD231PD Y9, Y8, Y5
-	VCVTPS2PD   16416(DX), Y8
-	VCVTPS2PD   16416(SI), Y9
+	VCVTPS2PD   32(DI), Y8
+	VCVTPS2PD   32(R8), Y9
 	VFMADD231PD Y9, Y8, Y6
-	VCVTPS2PD   16432(DX), Y8
-	VCVTPS2PD   16432(SI), Y9
+	VCVTPS2PD   48(DI), Y8
+	VCVTPS2PD   48(R8), Y9
 	VFMADD231PD Y9, Y8, Y7
 	ADDQ        $0x00000040, DX
 	ADDQ        $0x00000040, SI
-	SUBQ        $0x10, DI
-	CMPQ        DI, $0x10
+	ADDQ        $0x00000040, DI
+	ADDQ        $0x00000040, R8
+	SUBQ        $0x10, R11
+	CMPQ        R11, $0x10
 	JAE         loop31
 
 done32:
@@ -457,23 +486,27 @@ done32:
 	VADDPD       X1, X0, X1
 	VUNPCKHPD    X1, X1, X0
 	VADDSD       X0, X1, X1
-	VMOVSD       X1, (AX)
 	VADDPD       Y6, Y4, Y4
 	VADDPD       Y7, Y5, Y5
 	VADDPD       Y5, Y4, Y4
 	VEXTRACTF128 $0x01, Y4, X0
 	VADDPD       X0, X4, X0
-	VUNPCKHPD    X0, X0, X1
-	VADDSD       X1, X0, X0
-	VMOVSD       X0, 8(AX)
-	ADDQ         $0x00004000, DX
-	ADDQ         $0x00004000, SI
-	ADDQ         $0x00000010, AX
+	VUNPCKHPD    X0, X0, X2
+	VADDSD       X2, X0, X0
+	VMOVSD       X1, (AX)
+	VMOVSD       X0, (R10)
+	ADDQ         $0x00000008, AX
+	ADDQ         $0x00000008, R10
 	SUBQ         $0x02, CX
 	SUBQ         $0x00002000, BX
-	JMP          pair29
+	SUBQ         $0x01, R9
+	CMPQ         R9, $0x01
+	JAE          loop29
 
-single30:
+done30:
+	MOVQ R10, AX
+	MOVQ DI, DX
+	MOVQ R8, SI
 	CMPQ CX, $0x01
 	JB   done34
 

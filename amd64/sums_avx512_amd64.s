@@ -76,20 +76,25 @@ GLOBL word_7fffffff<>(SB), RODATA|NOPTR, $4
 // func SumSquaresAVX512(sums []float64, x []float32)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV
 TEXT ·SumSquaresAVX512(SB), $0-48
-	MOVQ sums_base+0(FP), AX
-	MOVQ sums_len+8(FP), CX
-	MOVQ x_base+24(FP), DX
-	MOVQ x_len+32(FP), BX
+	MOVQ   sums_base+0(FP), AX
+	MOVQ   sums_len+8(FP), CX
+	MOVQ   x_base+24(FP), DX
+	MOVQ   x_len+32(FP), BX
+	MOVQ   BX, DI
+	SHRQ   $0x0d, DI
+	IMUL3Q $0x00004000, DI, SI
+	ADDQ   DX, SI
+	LEAQ   (AX)(DI*8), R8
+	CMPQ   DI, $0x01
+	JB     done7
 
-pair6:
-	CMPQ   BX, $0x00002000
-	JB     single7
-	MOVL   $0x00001000, SI
+loop6:
+	MOVL   $0x00001000, R9
 	VPXORQ Z0, Z0, Z0
 	VPXORQ Z1, Z1, Z1
 	VPXORQ Z2, Z2, Z2
 	VPXORQ Z3, Z3, Z3
-	CMPQ   SI, $0x10
+	CMPQ   R9, $0x10
 	JB     done9
 
 loop8:
@@ -97,13 +102,14 @@ loop8:
 	VCVTPS2PD   32(DX), Z5
 	VFMADD231PD Z4, Z4, Z0
 	VFMADD231PD Z5, Z5, Z1
-	VCVTPS2PD   16384(DX), Z4
-	VCVTPS2PD   16416(DX), Z5
+	VCVTPS2PD   (SI), Z4
+	VCVTPS2PD   32(SI), Z5
 	VFMADD231PD Z4, Z4, Z2
 	VFMADD231PD Z5, Z5, Z3
 	ADDQ        $0x00000040, DX
-	SUBQ        $0x10, SI
-	CMPQ        SI, $0x10
+	ADDQ        $0x00000040, SI
+	SUBQ        $0x10, R9
+	CMPQ        R9, $0x10
 	JAE         loop8
 
 done9:
@@ -114,7 +120,6 @@ done9:
 	VADDPD        X4, X0, X0
 	VUNPCKHPD     X0, X0, X4
 	VADDSD        X4, X0, X0
-	VMOVSD        X0, (AX)
 	VADDPD        Z3, Z2, Z2
 	VEXTRACTF64X4 $0x01, Z2, Y4
 	VADDPD        Y4, Y2, Y2
@@ -122,14 +127,19 @@ done9:
 	VADDPD        X4, X2, X2
 	VUNPCKHPD     X2, X2, X4
 	VADDSD        X4, X2, X2
-	VMOVSD        X2, 8(AX)
-	ADDQ          $0x00004000, DX
-	ADDQ          $0x00000010, AX
+	VMOVSD        X0, (AX)
+	VMOVSD        X2, (R8)
+	ADDQ          $0x00000008, AX
+	ADDQ          $0x00000008, R8
 	SUBQ          $0x02, CX
 	SUBQ          $0x00002000, BX
-	JMP           pair6
+	SUBQ          $0x01, DI
+	CMPQ          DI, $0x01
+	JAE           loop6
 
-single7:
+done7:
+	MOVQ R8, AX
+	MOVQ SI, DX
 	CMPQ CX, $0x01
 	JB   done11
 
@@ -194,16 +204,21 @@ TEXT ·SumSquaresBF16AVX512(SB), $0-48
 	MOVQ         x_base+24(FP), DX
 	MOVQ         x_len+32(FP), BX
 	VPBROADCASTD word_ffff0000<>+0(SB), Z2
+	MOVQ         BX, DI
+	SHRQ         $0x0d, DI
+	IMUL3Q       $0x00002000, DI, SI
+	ADDQ         DX, SI
+	LEAQ         (AX)(DI*8), R8
+	CMPQ         DI, $0x01
+	JB           done16
 
-pair15:
-	CMPQ   BX, $0x00002000
-	JB     single16
-	MOVL   $0x00001000, SI
+loop15:
+	MOVL   $0x00001000, R9
 	VPXORQ Z0, Z0, Z0
 	VPXORQ Z1, Z1, Z1
 	VPXORQ Z3, Z3, Z3
 	VPXORQ Z4, Z4, Z4
-	CMPQ   SI, $0x10
+	CMPQ   R9, $0x10
 	JB     done18
 
 loop17:
@@ -213,15 +228,16 @@ loop17:
 	VCVTPS2PD   Y6, Z6
 	VFMADD231PD Z5, Z5, Z0
 	VFMADD231PD Z6, Z6, Z1
-	VPSLLD      $0x10, 8192(DX), Y5
-	VPANDD      8192(DX), Y2, Y6
+	VPSLLD      $0x10, (SI), Y5
+	VPANDD      (SI), Y2, Y6
 	VCVTPS2PD   Y5, Z5
 	VCVTPS2PD   Y6, Z6
 	VFMADD231PD Z5, Z5, Z3
 	VFMADD231PD Z6, Z6, Z4
 	ADDQ        $0x00000020, DX
-	SUBQ        $0x10, SI
-	CMPQ        SI, $0x10
+	ADDQ        $0x00000020, SI
+	SUBQ        $0x10, R9
+	CMPQ        R9, $0x10
 	JAE         loop17
 
 done18:
@@ -238,7 +254,6 @@ done18:
 	VUNPCKHPD     X1, X1, X5
 	VADDSD        X5, X1, X1
 	VADDSD        X1, X0, X0
-	VMOVSD        X0, (AX)
 	VEXTRACTF64X4 $0x01, Z3, Y5
 	VADDPD        Y5, Y3, Y3
 	VEXTRACTF64X2 $0x01, Y3, X5
@@ -252,14 +267,19 @@ done18:
 	VUNPCKHPD     X4, X4, X5
 	VADDSD        X5, X4, X4
 	VADDSD        X4, X3, X3
-	VMOVSD        X3, 8(AX)
-	ADDQ          $0x00002000, DX
-	ADDQ          $0x00000010, AX
+	VMOVSD        X0, (AX)
+	VMOVSD        X3, (R8)
+	ADDQ          $0x00000008, AX
+	ADDQ          $0x00000008, R8
 	SUBQ          $0x02, CX
 	SUBQ          $0x00002000, BX
-	JMP           pair15
+	SUBQ          $0x01, DI
+	CMPQ          DI, $0x01
+	JAE           loop15
 
-single16:
+done16:
+	MOVQ R8, AX
+	MOVQ SI, DX
 	CMPQ CX, $0x01
 	JB   done20
 
@@ -330,21 +350,28 @@ GLOBL word_ffff0000<>(SB), RODATA|NOPTR, $4
 // func SumProductsAVX512(sums []float64, x []float32, y []float32)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV
 TEXT ·SumProductsAVX512(SB), $0-72
-	MOVQ sums_base+0(FP), AX
-	MOVQ sums_len+8(FP), CX
-	MOVQ x_base+24(FP), DX
-	MOVQ x_len+32(FP), BX
-	MOVQ y_base+48(FP), SI
+	MOVQ   sums_base+0(FP), AX
+	MOVQ   sums_len+8(FP), CX
+	MOVQ   x_base+24(FP), DX
+	MOVQ   x_len+32(FP), BX
+	MOVQ   y_base+48(FP), SI
+	MOVQ   BX, R9
+	SHRQ   $0x0d, R9
+	IMUL3Q $0x00004000, R9, DI
+	ADDQ   DX, DI
+	IMUL3Q $0x00004000, R9, R8
+	ADDQ   SI, R8
+	LEAQ   (AX)(R9*8), R10
+	CMPQ   R9, $0x01
+	JB     done25
 
-pair24:
-	CMPQ   BX, $0x00002000
-	JB     single25
-	MOVL   $0x00001000, DI
+loop24:
+	MOVL   $0x00001000, R11
 	VPXORQ Z0, Z0, Z0
 	VPXORQ Z1, Z1, Z1
 	VPXORQ Z2, Z2, Z2
 	VPXORQ Z3, Z3, Z3
-	CMPQ   DI, $0x10
+	CMPQ   R11, $0x10
 	JB     done27
 
 loop26:
@@ -354,16 +381,18 @@ loop26:
 	VCVTPS2PD   32(SI), Z7
 	VFMADD231PD Z6, Z4, Z0
 	VFMADD231PD Z7, Z5, Z1
-	VCVTPS2PD   16384(DX), Z4
-	VCVTPS2PD   16416(DX), Z5
-	VCVTPS2PD   16384(SI), Z6
-	VCVTPS2PD   16416(SI), Z7
+	VCVTPS2PD   (DI), Z4
+	VCVTPS2PD   32(DI), Z5
+	VCVTPS2PD   (R8), Z6
+	VCVTPS2PD   32(R8), Z7
 	VFMADD231PD Z6, Z4, Z2
 	VFMADD231PD Z7, Z5, Z3
 	ADDQ        $0x00000040, DX
 	ADDQ        $0x00000040, SI
-	SUBQ        $0x10, DI
-	CMPQ        DI, $0x10
+	ADDQ        $0x00000040, DI
+	ADDQ        $0x00000040, R8
+	SUBQ        $0x10, R11
+	CMPQ        R11, $0x10
 	JAE         loop26
 
 done27:
@@ -374,7 +403,6 @@ done27:
 	VADDPD        X4, X0, X0
 	VUNPCKHPD     X0, X0, X4
 	VADDSD        X4, X0, X0
-	VMOVSD        X0, (AX)
 	VADDPD        Z3, Z2, Z2
 	VEXTRACTF64X4 $0x01, Z2, Y4
 	VADDPD        Y4, Y2, Y2
@@ -382,15 +410,20 @@ done27:
 	VADDPD        X4, X2, X2
 	VUNPCKHPD     X2, X2, X4
 	VADDSD        X4, X2, X2
-	VMOVSD        X2, 8(AX)
-	ADDQ          $0x00004000, DX
-	ADDQ          $0x00004000, SI
-	ADDQ          $0x00000010, AX
+	VMOVSD        X0, (AX)
+	VMOVSD        X2, (R10)
+	ADDQ          $0x00000008, AX
+	ADDQ          $0x00000008, R10
 	SUBQ          $0x02, CX
 	SUBQ          $0x00002000, BX
-	JMP           pair24
+	SUBQ          $0x01, R9
+	CMPQ          R9, $0x01
+	JAE           loop24
 
-single25:
+done25:
+	MOVQ R10, AX
+	MOVQ DI, DX
+	MOVQ R8, SI
 	CMPQ CX, $0x01
 	JB   done29
 

@@ -1,6 +1,10 @@
 package main
 
-import "github.com/mmcloughlin/avo/operand"
+import (
+	"math/bits"
+
+	"github.com/mmcloughlin/avo/operand"
+)
 
 const (
 	sumChunk = 4096
@@ -157,7 +161,6 @@ type summation struct {
 	tails   []mem // room for the last of the elements, as float32, and zeros
 	lanes   [4]vec
 	scale   vec // multiplies each element, if not nil
-	ahead   int // elements between the cursors and what is added
 }
 
 func (g *generator) summation(cursors ...cursor) summation {
@@ -174,20 +177,20 @@ func (g *generator) summation(cursors ...cursor) summation {
 // chunks stores the sums of chunks, the last of which may end early.
 func (s summation) chunks(sums, chunks, n gp) {
 	second := s
-	second.ahead = sumChunk
+	second.cursors = s.g.cursorsLike(s.cursors)
 	for i := range second.lanes {
 		second.lanes[i] = s.g.YMM()
 	}
-	s.g.pairsOfChunks(sums, chunks, n, s.cursors, func(count gp) {
+	s.g.pairsOfChunks(sums, chunks, n, s.cursors, second.cursors, func(count gp) (vec, vec) {
 		s.clear()
 		second.clear()
 		s.g.loop(count, sumLanes, func() {
 			s.add(s.fourOf)
 			second.add(second.fourOf)
 			s.g.advanceAll(s.cursors, sumLanes)
+			s.g.advanceAll(second.cursors, sumLanes)
 		})
-		s.g.VMOVSD(s.total(), at(sums, 0))
-		s.g.VMOVSD(second.total(), at(sums, 8))
+		return s.total(), second.total()
 	})
 	s.g.loop(chunks, 1, func() {
 		s.g.VMOVSD(s.chunk(s.g.nextChunk(n)), at(sums, 0))
@@ -196,22 +199,41 @@ func (s summation) chunks(sums, chunks, n gp) {
 }
 
 // pairsOfChunks runs body on two whole chunks at a time, whose sums do not wait for each
-// other's additions: on as many elements as a chunk has, those of the cursors and those a
-// chunk ahead. The body moves the cursors over one chunk and stores two sums.
-func (g *generator) pairsOfChunks(sums, chunks, n gp, cursors []cursor, body func(count gp)) {
-	again, done := g.label("pair"), g.label("single")
-	g.Label(again)
-	g.CMPQ(n, operand.U32(2*sumChunk))
-	g.JB(operand.LabelRef(done))
-	count := g.GP64()
-	g.MOVL(operand.U32(sumChunk), count.As32())
-	body(count)
-	g.advanceAll(cursors, sumChunk)
-	g.advance(sums, 16)
-	g.SUBQ(operand.Imm(2), chunks)
-	g.SUBQ(operand.U32(2*sumChunk), n)
-	g.JMP(operand.LabelRef(again))
-	g.Label(done)
+// other's additions: on one of the first half of the chunks, at the cursors, and on that of
+// the second half, at the others, since a Zen 4 reads slowly what lies one chunk apart. The
+// body moves all cursors over as many elements as a chunk has, and gives the sums.
+func (g *generator) pairsOfChunks(sums, chunks, n gp, cursors, others []cursor, body func(count gp) (first, second vec)) {
+	pairs, secondSums := g.GP64(), g.GP64()
+	g.MOVQ(n, pairs)
+	g.SHRQ(operand.Imm(uint64(bits.TrailingZeros(2*sumChunk))), pairs)
+	for i, c := range cursors {
+		g.IMUL3Q(operand.U32(uint32(sumChunk*c.bytes)), pairs, others[i].gp)
+		g.ADDQ(c.gp, others[i].gp)
+	}
+	g.LEAQ(mem{Base: sums, Index: pairs, Scale: 8}, secondSums)
+	g.loop(pairs, 1, func() {
+		count := g.GP64()
+		g.MOVL(operand.U32(sumChunk), count.As32())
+		first, second := body(count)
+		g.VMOVSD(first, at(sums, 0))
+		g.VMOVSD(second, at(secondSums, 0))
+		g.advance(sums, 8)
+		g.advance(secondSums, 8)
+		g.SUBQ(operand.Imm(2), chunks)
+		g.SUBQ(operand.U32(2*sumChunk), n)
+	})
+	g.MOVQ(secondSums, sums)
+	for i, c := range cursors {
+		g.MOVQ(others[i].gp, c.gp)
+	}
+}
+
+// cursorsLike are registers for cursors over the same formats.
+func (g *generator) cursorsLike(cursors []cursor) (others []cursor) {
+	for _, c := range cursors {
+		others = append(others, cursor{g.GP64(), c.bytes})
+	}
+	return others
 }
 
 // advanceAll moves cursors over elements.
@@ -311,17 +333,17 @@ func (s summation) fourOf(c cursor, lane int) vec {
 	x := y.AsX()
 	switch {
 	case c.bytes == 2:
-		s.g.VPMOVZXWD(at(c.gp, 2*(s.ahead+lane)), x)
+		s.g.VPMOVZXWD(at(c.gp, 2*lane), x)
 		s.g.VPSLLD(operand.Imm(16), x, x)
 		if s.scale != nil {
 			s.g.VMULPS(s.scale.AsX(), x, x)
 		}
 		s.g.VCVTPS2PD(x, y)
 	case s.scale != nil:
-		s.g.VMULPS(at(c.gp, 4*(s.ahead+lane)), s.scale.AsX(), x)
+		s.g.VMULPS(at(c.gp, 4*lane), s.scale.AsX(), x)
 		s.g.VCVTPS2PD(x, y)
 	default:
-		s.g.VCVTPS2PD(at(c.gp, 4*(s.ahead+lane)), y)
+		s.g.VCVTPS2PD(at(c.gp, 4*lane), y)
 	}
 	return y
 }

@@ -127,7 +127,6 @@ type summation512 struct {
 	lanes   [2]vec
 	scale   vec // multiplies each element, if not nil
 	upper   vec // half of each lane, of bf16
-	ahead   int // elements between the cursors and what is added
 }
 
 func (g *generator) summation512(cursors ...cursor) summation512 {
@@ -141,17 +140,17 @@ func (g *generator) summation512(cursors ...cursor) summation512 {
 // chunks stores the sums of chunks, the last of which may end early.
 func (s summation512) chunks(sums, chunks, n gp) {
 	second := s
-	second.lanes, second.ahead = [2]vec{s.g.ZMM(), s.g.ZMM()}, sumChunk
-	s.g.pairsOfChunks(sums, chunks, n, s.cursors, func(count gp) {
+	second.lanes, second.cursors = [2]vec{s.g.ZMM(), s.g.ZMM()}, s.g.cursorsLike(s.cursors)
+	s.g.pairsOfChunks(sums, chunks, n, s.cursors, second.cursors, func(count gp) (vec, vec) {
 		s.clear()
 		second.clear()
 		s.g.loop(count, sumLanes, func() {
 			s.add(nil)
 			second.add(nil)
 			s.g.advanceAll(s.cursors, sumLanes)
+			s.g.advanceAll(second.cursors, sumLanes)
 		})
-		s.g.VMOVSD(s.total(), at(sums, 0))
-		s.g.VMOVSD(second.total(), at(sums, 8))
+		return s.total(), second.total()
 	})
 	s.g.loop(chunks, 1, func() {
 		s.g.VMOVSD(s.chunk(s.g.nextChunk(n)), at(sums, 0))
@@ -239,16 +238,16 @@ func (s summation512) lowAndHigh(c cursor, of part) (values [2]vec) {
 				k = s.g.K()
 				s.g.KSHIFTRW(operand.Imm(8), of.lanes[0], k)
 			}
-			s.g.VMOVUPS_Z(at(c.gp, s.ahead*c.bytes+32*i), k, y)
+			s.g.VMOVUPS_Z(at(c.gp, 32*i), k, y)
 			if s.scale != nil {
 				s.g.VMULPS_Z(y, s.scale.AsY(), k, y)
 			}
 			s.g.VCVTPS2PD(y, z)
 		case s.scale != nil:
-			s.g.VMULPS(at(c.gp, s.ahead*c.bytes+32*i), s.scale.AsY(), y)
+			s.g.VMULPS(at(c.gp, 32*i), s.scale.AsY(), y)
 			s.g.VCVTPS2PD(y, z)
 		default:
-			s.g.VCVTPS2PD(at(c.gp, s.ahead*c.bytes+32*i), z)
+			s.g.VCVTPS2PD(at(c.gp, 32*i), z)
 		}
 		values[i] = z
 	}
@@ -259,10 +258,10 @@ func (s summation512) lowAndHigh(c cursor, of part) (values [2]vec) {
 func (s summation512) evenAndOdd(c cursor, of part, n gp) [2]vec {
 	even, odd := s.g.ZMM(), s.g.ZMM()
 	if of.whole() {
-		s.g.VPSLLD(operand.Imm(16), at(c.gp, s.ahead*c.bytes), even.AsY())
-		s.g.VPANDD(at(c.gp, s.ahead*c.bytes), s.upper.AsY(), odd.AsY())
+		s.g.VPSLLD(operand.Imm(16), at(c.gp, 0), even.AsY())
+		s.g.VPANDD(at(c.gp, 0), s.upper.AsY(), odd.AsY())
 	} else {
-		s.g.VMOVDQU16_Z(at(c.gp, s.ahead*c.bytes), of.lanes[0], odd.AsY())
+		s.g.VMOVDQU16_Z(at(c.gp, 0), of.lanes[0], odd.AsY())
 		s.g.VPSLLD(operand.Imm(16), odd, even)
 		s.g.VPANDD(odd, s.upper, odd)
 	}
