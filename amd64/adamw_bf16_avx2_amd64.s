@@ -4,54 +4,60 @@
 
 #include "textflag.h"
 
-// func AdamWBF16WF32GF32AVX2(w []float32, g []float32, m []uint16, v []uint16, s *[11]float32, nesterov bool, skip bool) int
+// func AdamWBF16WF32GF32AVX2(parameters [][11]uintptr, s *[11]float32, nesterov bool, skip bool) int
 // Requires: AVX, AVX2, FMA3
-TEXT ·AdamWBF16WF32GF32AVX2(SB), $352-120
-	MOVQ         w_base+0(FP), AX
-	MOVQ         g_base+24(FP), CX
-	MOVQ         m_base+48(FP), DX
-	MOVQ         v_base+72(FP), BX
-	MOVQ         w_len+8(FP), SI
-	MOVQ         s+96(FP), DI
-	VBROADCASTSS (DI), Y0
+TEXT ·AdamWBF16WF32GF32AVX2(SB), $352-48
+	MOVQ         s+24(FP), AX
+	VBROADCASTSS (AX), Y0
 	VMOVUPS      Y0, (SP)
-	VBROADCASTSS 4(DI), Y0
+	VBROADCASTSS 4(AX), Y0
 	VMOVUPS      Y0, 32(SP)
-	VBROADCASTSS 8(DI), Y0
+	VBROADCASTSS 8(AX), Y0
 	VMOVUPS      Y0, 64(SP)
-	VBROADCASTSS 12(DI), Y0
+	VBROADCASTSS 12(AX), Y0
 	VMOVUPS      Y0, 96(SP)
-	VBROADCASTSS 16(DI), Y0
+	VBROADCASTSS 16(AX), Y0
 	VMOVUPS      Y0, 128(SP)
-	VBROADCASTSS 20(DI), Y0
+	VBROADCASTSS 20(AX), Y0
 	VMOVUPS      Y0, 160(SP)
-	VBROADCASTSS 24(DI), Y0
+	VBROADCASTSS 24(AX), Y0
 	VMOVUPS      Y0, 192(SP)
-	VBROADCASTSS 28(DI), Y0
+	VBROADCASTSS 28(AX), Y0
 	VMOVUPS      Y0, 224(SP)
-	VBROADCASTSS 32(DI), Y0
+	VBROADCASTSS 32(AX), Y0
 	VMOVUPS      Y0, 256(SP)
-	VBROADCASTSS 36(DI), Y0
+	VBROADCASTSS 36(AX), Y0
 	VMOVUPS      Y0, 288(SP)
-	VBROADCASTSS 40(DI), Y0
+	VBROADCASTSS 40(AX), Y0
 	VMOVUPS      Y0, 320(SP)
 	VPBROADCASTD word_7fff<>+0(SB), Y0
 	VPBROADCASTD word_1<>+0(SB), Y1
 	VPBROADCASTD word_40<>+0(SB), Y2
 	VXORPS       Y3, Y3, Y3
 	VXORPS       Y4, Y4, Y4
-	CMPB         nesterov+104(FP), $0x00
-	JE           plain1
-	CMPQ         SI, $0x08
-	JB           done4
 
-loop3:
-	VMOVUPS     (AX), Y5
-	VPMOVZXWD   (DX), Y6
+parameter1:
+	SUBQ $0x01, parameters_len+8(FP)
+	JB   end2
+	MOVQ parameters_base+0(FP), AX
+	ADDQ $0x58, parameters_base+0(FP)
+	MOVQ (AX), CX
+	MOVQ 16(AX), DX
+	MOVQ 24(AX), BX
+	MOVQ 32(AX), SI
+	MOVQ 56(AX), AX
+	CMPB nesterov+32(FP), $0x00
+	JE   plain3
+	CMPQ AX, $0x08
+	JB   done5
+
+loop4:
+	VMOVUPS     (CX), Y5
+	VPMOVZXWD   (BX), Y6
 	VPSLLD      $0x10, Y6, Y6
-	VPMOVZXWD   (BX), Y7
+	VPMOVZXWD   (SI), Y7
 	VPSLLD      $0x10, Y7, Y7
-	VMOVUPS     (CX), Y8
+	VMOVUPS     (DX), Y8
 	VMULPS      (SP), Y8, Y8
 	VMULPS      32(SP), Y5, Y5
 	VMULPS      96(SP), Y8, Y9
@@ -76,45 +82,45 @@ loop3:
 	VCMPPS      $0x03, Y8, Y8, Y8
 	VMOVMSKPS   Y8, DI
 	TESTL       DI, DI
-	JNZ         bad5
-	VMOVUPS     Y5, (AX)
+	JNZ         bad6
+	VMOVUPS     Y5, (CX)
 	VPSRLD      $0x10, Y6, Y5
 	VPAND       Y1, Y5, Y5
 	VPADDD      Y0, Y5, Y5
 	VPADDD      Y6, Y5, Y5
 	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
 	VPERMQ      $0x08, Y5, Y5
-	VMOVDQU     X5, (DX)
+	VMOVDQU     X5, (BX)
 	VPSRLD      $0x10, Y7, Y5
 	VPAND       Y1, Y5, Y5
 	VPADDD      Y0, Y5, Y5
 	VPADDD      Y7, Y5, Y5
 	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
 	VPERMQ      $0x08, Y5, Y5
-	VMOVDQU     X5, (BX)
+	VMOVDQU     X5, (SI)
 
-resume6:
-	ADDQ $0x00000020, AX
+resume7:
 	ADDQ $0x00000020, CX
-	ADDQ $0x00000010, DX
+	ADDQ $0x00000020, DX
 	ADDQ $0x00000010, BX
-	SUBQ $0x08, SI
-	CMPQ SI, $0x08
-	JAE  loop3
+	ADDQ $0x00000010, SI
+	SUBQ $0x08, AX
+	CMPQ AX, $0x08
+	JAE  loop4
 
-done4:
-	CMPQ SI, $0x01
-	JB   done8
+done5:
+	CMPQ AX, $0x01
+	JB   done9
 
-loop7:
-	VMOVSS      (AX), X5
-	MOVWLZX     (DX), DI
+loop8:
+	VMOVSS      (CX), X5
+	MOVWLZX     (BX), DI
 	VMOVD       DI, X6
 	VPSLLD      $0x10, Y6, Y6
-	MOVWLZX     (BX), DI
+	MOVWLZX     (SI), DI
 	VMOVD       DI, X7
 	VPSLLD      $0x10, Y7, Y7
-	VMOVSS      (CX), X8
+	VMOVSS      (DX), X8
 	VMULPS      (SP), Y8, Y8
 	VMULPS      32(SP), Y5, Y5
 	VMULPS      96(SP), Y8, Y9
@@ -141,42 +147,42 @@ loop7:
 	VCMPPS      $0x03, Y8, Y8, Y8
 	VMOVMSKPS   Y8, DI
 	TESTL       DI, DI
-	JNZ         bad9
-	VMOVSS      X5, (AX)
+	JNZ         bad10
+	VMOVSS      X5, (CX)
 	VPSRLD      $0x10, Y6, Y5
 	VPAND       Y1, Y5, Y5
 	VPADDD      Y0, Y5, Y5
 	VPADDD      Y6, Y5, Y5
-	VPEXTRW     $0x01, X5, (DX)
+	VPEXTRW     $0x01, X5, (BX)
 	VPSRLD      $0x10, Y7, Y5
 	VPAND       Y1, Y5, Y5
 	VPADDD      Y0, Y5, Y5
 	VPADDD      Y7, Y5, Y5
-	VPEXTRW     $0x01, X5, (BX)
+	VPEXTRW     $0x01, X5, (SI)
 
-resume10:
-	ADDQ $0x00000004, AX
+resume11:
 	ADDQ $0x00000004, CX
-	ADDQ $0x00000002, DX
+	ADDQ $0x00000004, DX
 	ADDQ $0x00000002, BX
-	SUBQ $0x01, SI
-	CMPQ SI, $0x01
-	JAE  loop7
+	ADDQ $0x00000002, SI
+	SUBQ $0x01, AX
+	CMPQ AX, $0x01
+	JAE  loop8
 
-done8:
-	JMP finish2
+done9:
+	JMP parameter1
 
-plain1:
-	CMPQ SI, $0x08
-	JB   done12
+plain3:
+	CMPQ AX, $0x08
+	JB   done13
 
-loop11:
-	VMOVUPS     (AX), Y5
-	VPMOVZXWD   (DX), Y6
+loop12:
+	VMOVUPS     (CX), Y5
+	VPMOVZXWD   (BX), Y6
 	VPSLLD      $0x10, Y6, Y6
-	VPMOVZXWD   (BX), Y7
+	VPMOVZXWD   (SI), Y7
 	VPSLLD      $0x10, Y7, Y7
-	VMOVUPS     (CX), Y8
+	VMOVUPS     (DX), Y8
 	VMULPS      (SP), Y8, Y8
 	VMULPS      32(SP), Y5, Y5
 	VMULPS      96(SP), Y8, Y9
@@ -198,45 +204,45 @@ loop11:
 	VCMPPS      $0x03, Y8, Y8, Y8
 	VMOVMSKPS   Y8, DI
 	TESTL       DI, DI
-	JNZ         bad13
-	VMOVUPS     Y5, (AX)
+	JNZ         bad14
+	VMOVUPS     Y5, (CX)
 	VPSRLD      $0x10, Y6, Y5
 	VPAND       Y1, Y5, Y5
 	VPADDD      Y0, Y5, Y5
 	VPADDD      Y6, Y5, Y5
 	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
 	VPERMQ      $0x08, Y5, Y5
-	VMOVDQU     X5, (DX)
+	VMOVDQU     X5, (BX)
 	VPSRLD      $0x10, Y7, Y5
 	VPAND       Y1, Y5, Y5
 	VPADDD      Y0, Y5, Y5
 	VPADDD      Y7, Y5, Y5
 	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
 	VPERMQ      $0x08, Y5, Y5
-	VMOVDQU     X5, (BX)
+	VMOVDQU     X5, (SI)
 
-resume14:
-	ADDQ $0x00000020, AX
+resume15:
 	ADDQ $0x00000020, CX
-	ADDQ $0x00000010, DX
+	ADDQ $0x00000020, DX
 	ADDQ $0x00000010, BX
-	SUBQ $0x08, SI
-	CMPQ SI, $0x08
-	JAE  loop11
+	ADDQ $0x00000010, SI
+	SUBQ $0x08, AX
+	CMPQ AX, $0x08
+	JAE  loop12
 
-done12:
-	CMPQ SI, $0x01
-	JB   done16
+done13:
+	CMPQ AX, $0x01
+	JB   done17
 
-loop15:
-	VMOVSS      (AX), X5
-	MOVWLZX     (DX), DI
+loop16:
+	VMOVSS      (CX), X5
+	MOVWLZX     (BX), DI
 	VMOVD       DI, X6
 	VPSLLD      $0x10, Y6, Y6
-	MOVWLZX     (BX), DI
+	MOVWLZX     (SI), DI
 	VMOVD       DI, X7
 	VPSLLD      $0x10, Y7, Y7
-	VMOVSS      (CX), X8
+	VMOVSS      (DX), X8
 	VMULPS      (SP), Y8, Y8
 	VMULPS      32(SP), Y5, Y5
 	VMULPS      96(SP), Y8, Y9
@@ -260,30 +266,32 @@ loop15:
 	VCMPPS      $0x03, Y8, Y8, Y8
 	VMOVMSKPS   Y8, DI
 	TESTL       DI, DI
-	JNZ         bad17
-	VMOVSS      X5, (AX)
+	JNZ         bad18
+	VMOVSS      X5, (CX)
 	VPSRLD      $0x10, Y6, Y5
 	VPAND       Y1, Y5, Y5
 	VPADDD      Y0, Y5, Y5
 	VPADDD      Y6, Y5, Y5
-	VPEXTRW     $0x01, X5, (DX)
+	VPEXTRW     $0x01, X5, (BX)
 	VPSRLD      $0x10, Y7, Y5
 	VPAND       Y1, Y5, Y5
 	VPADDD      Y0, Y5, Y5
 	VPADDD      Y7, Y5, Y5
-	VPEXTRW     $0x01, X5, (BX)
+	VPEXTRW     $0x01, X5, (SI)
 
-resume18:
-	ADDQ $0x00000004, AX
+resume19:
 	ADDQ $0x00000004, CX
-	ADDQ $0x00000002, DX
+	ADDQ $0x00000004, DX
 	ADDQ $0x00000002, BX
-	SUBQ $0x01, SI
-	CMPQ SI, $0x01
-	JAE  loop15
+	ADDQ $0x00000002, SI
+	SUBQ $0x01, AX
+	CMPQ AX, $0x01
+	JAE  loop16
 
-done16:
-finish2:
+done17:
+	JMP parameter1
+
+end2:
 	VEXTRACTI128 $0x01, Y4, X0
 	VPADDD       X0, X4, X4
 	VPSHUFD      $0x4e, X4, X0
@@ -291,20 +299,20 @@ finish2:
 	VPSHUFD      $0xb1, X4, X0
 	VPADDD       X0, X4, X4
 	VMOVD        X4, AX
-	MOVQ         AX, ret+112(FP)
+	MOVQ         AX, ret+40(FP)
 	VZEROUPPER
 	RET
 
-bad5:
+bad6:
 	VPSUBD       Y8, Y4, Y4
-	MOVBLZX      skip+105(FP), DI
+	MOVBLZX      skip+33(FP), DI
 	DECL         DI
 	VMOVD        DI, X9
 	VPBROADCASTD X9, Y9
 	VPANDN       Y8, Y9, Y9
-	VMOVUPS      (AX), Y8
+	VMOVUPS      (CX), Y8
 	VBLENDVPS    Y9, Y8, Y5, Y5
-	VMOVUPS      Y5, (AX)
+	VMOVUPS      Y5, (CX)
 	VPSRLD       $0x10, Y6, Y5
 	VCMPPS       $0x03, Y6, Y6, Y8
 	VPAND        Y1, Y5, Y10
@@ -313,11 +321,11 @@ bad5:
 	VPSRLD       $0x10, Y10, Y10
 	VPOR         Y2, Y5, Y5
 	VPBLENDVB    Y8, Y5, Y10, Y10
-	VPMOVZXWD    (DX), Y5
+	VPMOVZXWD    (BX), Y5
 	VPBLENDVB    Y9, Y5, Y10, Y10
 	VEXTRACTI128 $0x01, Y10, X5
 	VPACKUSDW    X5, X10, X5
-	VMOVDQU      X5, (DX)
+	VMOVDQU      X5, (BX)
 	VPSRLD       $0x10, Y7, Y5
 	VCMPPS       $0x03, Y7, Y7, Y6
 	VPAND        Y1, Y5, Y8
@@ -326,23 +334,23 @@ bad5:
 	VPSRLD       $0x10, Y8, Y8
 	VPOR         Y2, Y5, Y5
 	VPBLENDVB    Y6, Y5, Y8, Y8
-	VPMOVZXWD    (BX), Y5
+	VPMOVZXWD    (SI), Y5
 	VPBLENDVB    Y9, Y5, Y8, Y8
 	VEXTRACTI128 $0x01, Y8, X5
 	VPACKUSDW    X5, X8, X5
-	VMOVDQU      X5, (BX)
-	JMP          resume6
+	VMOVDQU      X5, (SI)
+	JMP          resume7
 
-bad9:
+bad10:
 	VPSUBD       Y8, Y4, Y4
-	MOVBLZX      skip+105(FP), DI
+	MOVBLZX      skip+33(FP), DI
 	DECL         DI
 	VMOVD        DI, X9
 	VPBROADCASTD X9, Y9
 	VPANDN       Y8, Y9, Y9
-	VMOVSS       (AX), X8
+	VMOVSS       (CX), X8
 	VBLENDVPS    Y9, Y8, Y5, Y5
-	VMOVSS       X5, (AX)
+	VMOVSS       X5, (CX)
 	VPSRLD       $0x10, Y6, Y5
 	VCMPPS       $0x03, Y6, Y6, Y8
 	VPAND        Y1, Y5, Y10
@@ -351,11 +359,11 @@ bad9:
 	VPSRLD       $0x10, Y10, Y10
 	VPOR         Y2, Y5, Y5
 	VPBLENDVB    Y8, Y5, Y10, Y10
-	MOVWLZX      (DX), DI
+	MOVWLZX      (BX), DI
 	VMOVD        DI, X5
 	VPBLENDVB    Y9, Y5, Y10, Y10
 	VMOVD        X10, DI
-	MOVW         DI, (DX)
+	MOVW         DI, (BX)
 	VPSRLD       $0x10, Y7, Y5
 	VCMPPS       $0x03, Y7, Y7, Y6
 	VPAND        Y1, Y5, Y8
@@ -364,23 +372,23 @@ bad9:
 	VPSRLD       $0x10, Y8, Y8
 	VPOR         Y2, Y5, Y5
 	VPBLENDVB    Y6, Y5, Y8, Y8
-	MOVWLZX      (BX), DI
+	MOVWLZX      (SI), DI
 	VMOVD        DI, X5
 	VPBLENDVB    Y9, Y5, Y8, Y8
 	VMOVD        X8, DI
-	MOVW         DI, (BX)
-	JMP          resume10
+	MOVW         DI, (SI)
+	JMP          resume11
 
-bad13:
+bad14:
 	VPSUBD       Y8, Y4, Y4
-	MOVBLZX      skip+105(FP), DI
+	MOVBLZX      skip+33(FP), DI
 	DECL         DI
 	VMOVD        DI, X9
 	VPBROADCASTD X9, Y9
 	VPANDN       Y8, Y9, Y9
-	VMOVUPS      (AX), Y8
+	VMOVUPS      (CX), Y8
 	VBLENDVPS    Y9, Y8, Y5, Y5
-	VMOVUPS      Y5, (AX)
+	VMOVUPS      Y5, (CX)
 	VPSRLD       $0x10, Y6, Y5
 	VCMPPS       $0x03, Y6, Y6, Y8
 	VPAND        Y1, Y5, Y10
@@ -389,11 +397,11 @@ bad13:
 	VPSRLD       $0x10, Y10, Y10
 	VPOR         Y2, Y5, Y5
 	VPBLENDVB    Y8, Y5, Y10, Y10
-	VPMOVZXWD    (DX), Y5
+	VPMOVZXWD    (BX), Y5
 	VPBLENDVB    Y9, Y5, Y10, Y10
 	VEXTRACTI128 $0x01, Y10, X5
 	VPACKUSDW    X5, X10, X5
-	VMOVDQU      X5, (DX)
+	VMOVDQU      X5, (BX)
 	VPSRLD       $0x10, Y7, Y5
 	VCMPPS       $0x03, Y7, Y7, Y6
 	VPAND        Y1, Y5, Y8
@@ -402,23 +410,23 @@ bad13:
 	VPSRLD       $0x10, Y8, Y8
 	VPOR         Y2, Y5, Y5
 	VPBLENDVB    Y6, Y5, Y8, Y8
-	VPMOVZXWD    (BX), Y5
+	VPMOVZXWD    (SI), Y5
 	VPBLENDVB    Y9, Y5, Y8, Y8
 	VEXTRACTI128 $0x01, Y8, X5
 	VPACKUSDW    X5, X8, X5
-	VMOVDQU      X5, (BX)
-	JMP          resume14
+	VMOVDQU      X5, (SI)
+	JMP          resume15
 
-bad17:
+bad18:
 	VPSUBD       Y8, Y4, Y4
-	MOVBLZX      skip+105(FP), DI
+	MOVBLZX      skip+33(FP), DI
 	DECL         DI
 	VMOVD        DI, X9
 	VPBROADCASTD X9, Y9
 	VPANDN       Y8, Y9, Y9
-	VMOVSS       (AX), X8
+	VMOVSS       (CX), X8
 	VBLENDVPS    Y9, Y8, Y5, Y5
-	VMOVSS       X5, (AX)
+	VMOVSS       X5, (CX)
 	VPSRLD       $0x10, Y6, Y5
 	VCMPPS       $0x03, Y6, Y6, Y8
 	VPAND        Y1, Y5, Y10
@@ -427,11 +435,11 @@ bad17:
 	VPSRLD       $0x10, Y10, Y10
 	VPOR         Y2, Y5, Y5
 	VPBLENDVB    Y8, Y5, Y10, Y10
-	MOVWLZX      (DX), DI
+	MOVWLZX      (BX), DI
 	VMOVD        DI, X5
 	VPBLENDVB    Y9, Y5, Y10, Y10
 	VMOVD        X10, DI
-	MOVW         DI, (DX)
+	MOVW         DI, (BX)
 	VPSRLD       $0x10, Y7, Y5
 	VCMPPS       $0x03, Y7, Y7, Y6
 	VPAND        Y1, Y5, Y8
@@ -440,12 +448,12 @@ bad17:
 	VPSRLD       $0x10, Y8, Y8
 	VPOR         Y2, Y5, Y5
 	VPBLENDVB    Y6, Y5, Y8, Y8
-	MOVWLZX      (BX), DI
+	MOVWLZX      (SI), DI
 	VMOVD        DI, X5
 	VPBLENDVB    Y9, Y5, Y8, Y8
 	VMOVD        X8, DI
-	MOVW         DI, (BX)
-	JMP          resume18
+	MOVW         DI, (SI)
+	JMP          resume19
 
 DATA word_7fff<>+0(SB)/4, $0x00007fff
 GLOBL word_7fff<>(SB), RODATA|NOPTR, $4
@@ -466,55 +474,61 @@ DATA upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+24(SB)/4, $0x00000000
 DATA upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+28(SB)/4, $0x00000000
 GLOBL upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>(SB), RODATA|NOPTR, $32
 
-// func AdamWBF16WBF16GBF16AVX2(w []uint16, g []uint16, m []uint16, v []uint16, s *[11]float32, nesterov bool, skip bool) int
+// func AdamWBF16WBF16GBF16AVX2(parameters [][11]uintptr, s *[11]float32, nesterov bool, skip bool) int
 // Requires: AVX, AVX2, FMA3
-TEXT ·AdamWBF16WBF16GBF16AVX2(SB), $352-120
-	MOVQ         w_base+0(FP), AX
-	MOVQ         g_base+24(FP), CX
-	MOVQ         m_base+48(FP), DX
-	MOVQ         v_base+72(FP), BX
-	MOVQ         w_len+8(FP), SI
-	MOVQ         s+96(FP), DI
-	VBROADCASTSS (DI), Y0
+TEXT ·AdamWBF16WBF16GBF16AVX2(SB), $352-48
+	MOVQ         s+24(FP), AX
+	VBROADCASTSS (AX), Y0
 	VMOVUPS      Y0, (SP)
-	VBROADCASTSS 4(DI), Y0
+	VBROADCASTSS 4(AX), Y0
 	VMOVUPS      Y0, 32(SP)
-	VBROADCASTSS 8(DI), Y0
+	VBROADCASTSS 8(AX), Y0
 	VMOVUPS      Y0, 64(SP)
-	VBROADCASTSS 12(DI), Y0
+	VBROADCASTSS 12(AX), Y0
 	VMOVUPS      Y0, 96(SP)
-	VBROADCASTSS 16(DI), Y0
+	VBROADCASTSS 16(AX), Y0
 	VMOVUPS      Y0, 128(SP)
-	VBROADCASTSS 20(DI), Y0
+	VBROADCASTSS 20(AX), Y0
 	VMOVUPS      Y0, 160(SP)
-	VBROADCASTSS 24(DI), Y0
+	VBROADCASTSS 24(AX), Y0
 	VMOVUPS      Y0, 192(SP)
-	VBROADCASTSS 28(DI), Y0
+	VBROADCASTSS 28(AX), Y0
 	VMOVUPS      Y0, 224(SP)
-	VBROADCASTSS 32(DI), Y0
+	VBROADCASTSS 32(AX), Y0
 	VMOVUPS      Y0, 256(SP)
-	VBROADCASTSS 36(DI), Y0
+	VBROADCASTSS 36(AX), Y0
 	VMOVUPS      Y0, 288(SP)
-	VBROADCASTSS 40(DI), Y0
+	VBROADCASTSS 40(AX), Y0
 	VMOVUPS      Y0, 320(SP)
 	VPBROADCASTD word_7fff<>+0(SB), Y0
 	VPBROADCASTD word_1<>+0(SB), Y1
 	VPBROADCASTD word_40<>+0(SB), Y2
 	VXORPS       Y3, Y3, Y3
 	VXORPS       Y4, Y4, Y4
-	CMPB         nesterov+104(FP), $0x00
-	JE           plain19
-	CMPQ         SI, $0x08
-	JB           done22
 
-loop21:
-	VPMOVZXWD   (AX), Y5
+parameter20:
+	SUBQ $0x01, parameters_len+8(FP)
+	JB   end21
+	MOVQ parameters_base+0(FP), AX
+	ADDQ $0x58, parameters_base+0(FP)
+	MOVQ (AX), CX
+	MOVQ 16(AX), DX
+	MOVQ 24(AX), BX
+	MOVQ 32(AX), SI
+	MOVQ 56(AX), AX
+	CMPB nesterov+32(FP), $0x00
+	JE   plain22
+	CMPQ AX, $0x08
+	JB   done24
+
+loop23:
+	VPMOVZXWD   (CX), Y5
 	VPSLLD      $0x10, Y5, Y5
-	VPMOVZXWD   (DX), Y6
+	VPMOVZXWD   (BX), Y6
 	VPSLLD      $0x10, Y6, Y6
-	VPMOVZXWD   (BX), Y7
+	VPMOVZXWD   (SI), Y7
 	VPSLLD      $0x10, Y7, Y7
-	VPMOVZXWD   (CX), Y8
+	VPMOVZXWD   (DX), Y8
 	VPSLLD      $0x10, Y8, Y8
 	VMULPS      (SP), Y8, Y8
 	VMULPS      32(SP), Y5, Y5
@@ -540,53 +554,53 @@ loop21:
 	VCMPPS      $0x03, Y8, Y8, Y8
 	VMOVMSKPS   Y8, DI
 	TESTL       DI, DI
-	JNZ         bad23
+	JNZ         bad25
 	VPSRLD      $0x10, Y5, Y8
 	VPAND       Y1, Y8, Y8
 	VPADDD      Y0, Y8, Y8
 	VPADDD      Y5, Y8, Y8
 	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y8, Y8
 	VPERMQ      $0x08, Y8, Y8
-	VMOVDQU     X8, (AX)
+	VMOVDQU     X8, (CX)
 	VPSRLD      $0x10, Y6, Y5
 	VPAND       Y1, Y5, Y5
 	VPADDD      Y0, Y5, Y5
 	VPADDD      Y6, Y5, Y5
 	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
 	VPERMQ      $0x08, Y5, Y5
-	VMOVDQU     X5, (DX)
+	VMOVDQU     X5, (BX)
 	VPSRLD      $0x10, Y7, Y5
 	VPAND       Y1, Y5, Y5
 	VPADDD      Y0, Y5, Y5
 	VPADDD      Y7, Y5, Y5
 	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
 	VPERMQ      $0x08, Y5, Y5
-	VMOVDQU     X5, (BX)
+	VMOVDQU     X5, (SI)
 
-resume24:
-	ADDQ $0x00000010, AX
+resume26:
 	ADDQ $0x00000010, CX
 	ADDQ $0x00000010, DX
 	ADDQ $0x00000010, BX
-	SUBQ $0x08, SI
-	CMPQ SI, $0x08
-	JAE  loop21
+	ADDQ $0x00000010, SI
+	SUBQ $0x08, AX
+	CMPQ AX, $0x08
+	JAE  loop23
 
-done22:
-	CMPQ SI, $0x01
-	JB   done26
+done24:
+	CMPQ AX, $0x01
+	JB   done28
 
-loop25:
-	MOVWLZX     (AX), DI
+loop27:
+	MOVWLZX     (CX), DI
 	VMOVD       DI, X5
 	VPSLLD      $0x10, Y5, Y5
-	MOVWLZX     (DX), DI
+	MOVWLZX     (BX), DI
 	VMOVD       DI, X6
 	VPSLLD      $0x10, Y6, Y6
-	MOVWLZX     (BX), DI
+	MOVWLZX     (SI), DI
 	VMOVD       DI, X7
 	VPSLLD      $0x10, Y7, Y7
-	MOVWLZX     (CX), DI
+	MOVWLZX     (DX), DI
 	VMOVD       DI, X8
 	VPSLLD      $0x10, Y8, Y8
 	VMULPS      (SP), Y8, Y8
@@ -615,47 +629,47 @@ loop25:
 	VCMPPS      $0x03, Y8, Y8, Y8
 	VMOVMSKPS   Y8, DI
 	TESTL       DI, DI
-	JNZ         bad27
+	JNZ         bad29
 	VPSRLD      $0x10, Y5, Y8
 	VPAND       Y1, Y8, Y8
 	VPADDD      Y0, Y8, Y8
 	VPADDD      Y5, Y8, Y8
-	VPEXTRW     $0x01, X8, (AX)
+	VPEXTRW     $0x01, X8, (CX)
 	VPSRLD      $0x10, Y6, Y5
 	VPAND       Y1, Y5, Y5
 	VPADDD      Y0, Y5, Y5
 	VPADDD      Y6, Y5, Y5
-	VPEXTRW     $0x01, X5, (DX)
+	VPEXTRW     $0x01, X5, (BX)
 	VPSRLD      $0x10, Y7, Y5
 	VPAND       Y1, Y5, Y5
 	VPADDD      Y0, Y5, Y5
 	VPADDD      Y7, Y5, Y5
-	VPEXTRW     $0x01, X5, (BX)
+	VPEXTRW     $0x01, X5, (SI)
 
-resume28:
-	ADDQ $0x00000002, AX
+resume30:
 	ADDQ $0x00000002, CX
 	ADDQ $0x00000002, DX
 	ADDQ $0x00000002, BX
-	SUBQ $0x01, SI
-	CMPQ SI, $0x01
-	JAE  loop25
+	ADDQ $0x00000002, SI
+	SUBQ $0x01, AX
+	CMPQ AX, $0x01
+	JAE  loop27
 
-done26:
-	JMP finish20
+done28:
+	JMP parameter20
 
-plain19:
-	CMPQ SI, $0x08
-	JB   done30
+plain22:
+	CMPQ AX, $0x08
+	JB   done32
 
-loop29:
-	VPMOVZXWD   (AX), Y5
+loop31:
+	VPMOVZXWD   (CX), Y5
 	VPSLLD      $0x10, Y5, Y5
-	VPMOVZXWD   (DX), Y6
+	VPMOVZXWD   (BX), Y6
 	VPSLLD      $0x10, Y6, Y6
-	VPMOVZXWD   (BX), Y7
+	VPMOVZXWD   (SI), Y7
 	VPSLLD      $0x10, Y7, Y7
-	VPMOVZXWD   (CX), Y8
+	VPMOVZXWD   (DX), Y8
 	VPSLLD      $0x10, Y8, Y8
 	VMULPS      (SP), Y8, Y8
 	VMULPS      32(SP), Y5, Y5
@@ -678,53 +692,53 @@ loop29:
 	VCMPPS      $0x03, Y8, Y8, Y8
 	VMOVMSKPS   Y8, DI
 	TESTL       DI, DI
-	JNZ         bad31
+	JNZ         bad33
 	VPSRLD      $0x10, Y5, Y8
 	VPAND       Y1, Y8, Y8
 	VPADDD      Y0, Y8, Y8
 	VPADDD      Y5, Y8, Y8
 	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y8, Y8
 	VPERMQ      $0x08, Y8, Y8
-	VMOVDQU     X8, (AX)
+	VMOVDQU     X8, (CX)
 	VPSRLD      $0x10, Y6, Y5
 	VPAND       Y1, Y5, Y5
 	VPADDD      Y0, Y5, Y5
 	VPADDD      Y6, Y5, Y5
 	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
 	VPERMQ      $0x08, Y5, Y5
-	VMOVDQU     X5, (DX)
+	VMOVDQU     X5, (BX)
 	VPSRLD      $0x10, Y7, Y5
 	VPAND       Y1, Y5, Y5
 	VPADDD      Y0, Y5, Y5
 	VPADDD      Y7, Y5, Y5
 	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
 	VPERMQ      $0x08, Y5, Y5
-	VMOVDQU     X5, (BX)
+	VMOVDQU     X5, (SI)
 
-resume32:
-	ADDQ $0x00000010, AX
+resume34:
 	ADDQ $0x00000010, CX
 	ADDQ $0x00000010, DX
 	ADDQ $0x00000010, BX
-	SUBQ $0x08, SI
-	CMPQ SI, $0x08
-	JAE  loop29
+	ADDQ $0x00000010, SI
+	SUBQ $0x08, AX
+	CMPQ AX, $0x08
+	JAE  loop31
 
-done30:
-	CMPQ SI, $0x01
-	JB   done34
+done32:
+	CMPQ AX, $0x01
+	JB   done36
 
-loop33:
-	MOVWLZX     (AX), DI
+loop35:
+	MOVWLZX     (CX), DI
 	VMOVD       DI, X5
 	VPSLLD      $0x10, Y5, Y5
-	MOVWLZX     (DX), DI
+	MOVWLZX     (BX), DI
 	VMOVD       DI, X6
 	VPSLLD      $0x10, Y6, Y6
-	MOVWLZX     (BX), DI
+	MOVWLZX     (SI), DI
 	VMOVD       DI, X7
 	VPSLLD      $0x10, Y7, Y7
-	MOVWLZX     (CX), DI
+	MOVWLZX     (DX), DI
 	VMOVD       DI, X8
 	VPSLLD      $0x10, Y8, Y8
 	VMULPS      (SP), Y8, Y8
@@ -750,34 +764,36 @@ loop33:
 	VCMPPS      $0x03, Y8, Y8, Y8
 	VMOVMSKPS   Y8, DI
 	TESTL       DI, DI
-	JNZ         bad35
+	JNZ         bad37
 	VPSRLD      $0x10, Y5, Y8
 	VPAND       Y1, Y8, Y8
 	VPADDD      Y0, Y8, Y8
 	VPADDD      Y5, Y8, Y8
-	VPEXTRW     $0x01, X8, (AX)
+	VPEXTRW     $0x01, X8, (CX)
 	VPSRLD      $0x10, Y6, Y5
 	VPAND       Y1, Y5, Y5
 	VPADDD      Y0, Y5, Y5
 	VPADDD      Y6, Y5, Y5
-	VPEXTRW     $0x01, X5, (DX)
+	VPEXTRW     $0x01, X5, (BX)
 	VPSRLD      $0x10, Y7, Y5
 	VPAND       Y1, Y5, Y5
 	VPADDD      Y0, Y5, Y5
 	VPADDD      Y7, Y5, Y5
-	VPEXTRW     $0x01, X5, (BX)
+	VPEXTRW     $0x01, X5, (SI)
 
-resume36:
-	ADDQ $0x00000002, AX
+resume38:
 	ADDQ $0x00000002, CX
 	ADDQ $0x00000002, DX
 	ADDQ $0x00000002, BX
-	SUBQ $0x01, SI
-	CMPQ SI, $0x01
-	JAE  loop33
+	ADDQ $0x00000002, SI
+	SUBQ $0x01, AX
+	CMPQ AX, $0x01
+	JAE  loop35
 
-done34:
-finish20:
+done36:
+	JMP parameter20
+
+end21:
 	VEXTRACTI128 $0x01, Y4, X0
 	VPADDD       X0, X4, X4
 	VPSHUFD      $0x4e, X4, X0
@@ -785,13 +801,13 @@ finish20:
 	VPSHUFD      $0xb1, X4, X0
 	VPADDD       X0, X4, X4
 	VMOVD        X4, AX
-	MOVQ         AX, ret+112(FP)
+	MOVQ         AX, ret+40(FP)
 	VZEROUPPER
 	RET
 
-bad23:
+bad25:
 	VPSUBD       Y8, Y4, Y4
-	MOVBLZX      skip+105(FP), DI
+	MOVBLZX      skip+33(FP), DI
 	DECL         DI
 	VMOVD        DI, X9
 	VPBROADCASTD X9, Y9
@@ -804,11 +820,11 @@ bad23:
 	VPSRLD       $0x10, Y11, Y11
 	VPOR         Y2, Y8, Y8
 	VPBLENDVB    Y10, Y8, Y11, Y11
-	VPMOVZXWD    (AX), Y5
+	VPMOVZXWD    (CX), Y5
 	VPBLENDVB    Y9, Y5, Y11, Y11
 	VEXTRACTI128 $0x01, Y11, X5
 	VPACKUSDW    X5, X11, X5
-	VMOVDQU      X5, (AX)
+	VMOVDQU      X5, (CX)
 	VPSRLD       $0x10, Y6, Y5
 	VCMPPS       $0x03, Y6, Y6, Y8
 	VPAND        Y1, Y5, Y10
@@ -817,11 +833,11 @@ bad23:
 	VPSRLD       $0x10, Y10, Y10
 	VPOR         Y2, Y5, Y5
 	VPBLENDVB    Y8, Y5, Y10, Y10
-	VPMOVZXWD    (DX), Y5
+	VPMOVZXWD    (BX), Y5
 	VPBLENDVB    Y9, Y5, Y10, Y10
 	VEXTRACTI128 $0x01, Y10, X5
 	VPACKUSDW    X5, X10, X5
-	VMOVDQU      X5, (DX)
+	VMOVDQU      X5, (BX)
 	VPSRLD       $0x10, Y7, Y5
 	VCMPPS       $0x03, Y7, Y7, Y6
 	VPAND        Y1, Y5, Y8
@@ -830,16 +846,16 @@ bad23:
 	VPSRLD       $0x10, Y8, Y8
 	VPOR         Y2, Y5, Y5
 	VPBLENDVB    Y6, Y5, Y8, Y8
-	VPMOVZXWD    (BX), Y5
+	VPMOVZXWD    (SI), Y5
 	VPBLENDVB    Y9, Y5, Y8, Y8
 	VEXTRACTI128 $0x01, Y8, X5
 	VPACKUSDW    X5, X8, X5
-	VMOVDQU      X5, (BX)
-	JMP          resume24
+	VMOVDQU      X5, (SI)
+	JMP          resume26
 
-bad27:
+bad29:
 	VPSUBD       Y8, Y4, Y4
-	MOVBLZX      skip+105(FP), DI
+	MOVBLZX      skip+33(FP), DI
 	DECL         DI
 	VMOVD        DI, X9
 	VPBROADCASTD X9, Y9
@@ -852,11 +868,11 @@ bad27:
 	VPSRLD       $0x10, Y11, Y11
 	VPOR         Y2, Y8, Y8
 	VPBLENDVB    Y10, Y8, Y11, Y11
-	MOVWLZX      (AX), DI
+	MOVWLZX      (CX), DI
 	VMOVD        DI, X5
 	VPBLENDVB    Y9, Y5, Y11, Y11
 	VMOVD        X11, DI
-	MOVW         DI, (AX)
+	MOVW         DI, (CX)
 	VPSRLD       $0x10, Y6, Y5
 	VCMPPS       $0x03, Y6, Y6, Y8
 	VPAND        Y1, Y5, Y10
@@ -865,11 +881,11 @@ bad27:
 	VPSRLD       $0x10, Y10, Y10
 	VPOR         Y2, Y5, Y5
 	VPBLENDVB    Y8, Y5, Y10, Y10
-	MOVWLZX      (DX), DI
+	MOVWLZX      (BX), DI
 	VMOVD        DI, X5
 	VPBLENDVB    Y9, Y5, Y10, Y10
 	VMOVD        X10, DI
-	MOVW         DI, (DX)
+	MOVW         DI, (BX)
 	VPSRLD       $0x10, Y7, Y5
 	VCMPPS       $0x03, Y7, Y7, Y6
 	VPAND        Y1, Y5, Y8
@@ -878,16 +894,16 @@ bad27:
 	VPSRLD       $0x10, Y8, Y8
 	VPOR         Y2, Y5, Y5
 	VPBLENDVB    Y6, Y5, Y8, Y8
-	MOVWLZX      (BX), DI
+	MOVWLZX      (SI), DI
 	VMOVD        DI, X5
 	VPBLENDVB    Y9, Y5, Y8, Y8
 	VMOVD        X8, DI
-	MOVW         DI, (BX)
-	JMP          resume28
+	MOVW         DI, (SI)
+	JMP          resume30
 
-bad31:
+bad33:
 	VPSUBD       Y8, Y4, Y4
-	MOVBLZX      skip+105(FP), DI
+	MOVBLZX      skip+33(FP), DI
 	DECL         DI
 	VMOVD        DI, X9
 	VPBROADCASTD X9, Y9
@@ -900,11 +916,11 @@ bad31:
 	VPSRLD       $0x10, Y11, Y11
 	VPOR         Y2, Y8, Y8
 	VPBLENDVB    Y10, Y8, Y11, Y11
-	VPMOVZXWD    (AX), Y5
+	VPMOVZXWD    (CX), Y5
 	VPBLENDVB    Y9, Y5, Y11, Y11
 	VEXTRACTI128 $0x01, Y11, X5
 	VPACKUSDW    X5, X11, X5
-	VMOVDQU      X5, (AX)
+	VMOVDQU      X5, (CX)
 	VPSRLD       $0x10, Y6, Y5
 	VCMPPS       $0x03, Y6, Y6, Y8
 	VPAND        Y1, Y5, Y10
@@ -913,11 +929,11 @@ bad31:
 	VPSRLD       $0x10, Y10, Y10
 	VPOR         Y2, Y5, Y5
 	VPBLENDVB    Y8, Y5, Y10, Y10
-	VPMOVZXWD    (DX), Y5
+	VPMOVZXWD    (BX), Y5
 	VPBLENDVB    Y9, Y5, Y10, Y10
 	VEXTRACTI128 $0x01, Y10, X5
 	VPACKUSDW    X5, X10, X5
-	VMOVDQU      X5, (DX)
+	VMOVDQU      X5, (BX)
 	VPSRLD       $0x10, Y7, Y5
 	VCMPPS       $0x03, Y7, Y7, Y6
 	VPAND        Y1, Y5, Y8
@@ -926,16 +942,16 @@ bad31:
 	VPSRLD       $0x10, Y8, Y8
 	VPOR         Y2, Y5, Y5
 	VPBLENDVB    Y6, Y5, Y8, Y8
-	VPMOVZXWD    (BX), Y5
+	VPMOVZXWD    (SI), Y5
 	VPBLENDVB    Y9, Y5, Y8, Y8
 	VEXTRACTI128 $0x01, Y8, X5
 	VPACKUSDW    X5, X8, X5
-	VMOVDQU      X5, (BX)
-	JMP          resume32
+	VMOVDQU      X5, (SI)
+	JMP          resume34
 
-bad35:
+bad37:
 	VPSUBD       Y8, Y4, Y4
-	MOVBLZX      skip+105(FP), DI
+	MOVBLZX      skip+33(FP), DI
 	DECL         DI
 	VMOVD        DI, X9
 	VPBROADCASTD X9, Y9
@@ -948,11 +964,11 @@ bad35:
 	VPSRLD       $0x10, Y11, Y11
 	VPOR         Y2, Y8, Y8
 	VPBLENDVB    Y10, Y8, Y11, Y11
-	MOVWLZX      (AX), DI
+	MOVWLZX      (CX), DI
 	VMOVD        DI, X5
 	VPBLENDVB    Y9, Y5, Y11, Y11
 	VMOVD        X11, DI
-	MOVW         DI, (AX)
+	MOVW         DI, (CX)
 	VPSRLD       $0x10, Y6, Y5
 	VCMPPS       $0x03, Y6, Y6, Y8
 	VPAND        Y1, Y5, Y10
@@ -961,11 +977,11 @@ bad35:
 	VPSRLD       $0x10, Y10, Y10
 	VPOR         Y2, Y5, Y5
 	VPBLENDVB    Y8, Y5, Y10, Y10
-	MOVWLZX      (DX), DI
+	MOVWLZX      (BX), DI
 	VMOVD        DI, X5
 	VPBLENDVB    Y9, Y5, Y10, Y10
 	VMOVD        X10, DI
-	MOVW         DI, (DX)
+	MOVW         DI, (BX)
 	VPSRLD       $0x10, Y7, Y5
 	VCMPPS       $0x03, Y7, Y7, Y6
 	VPAND        Y1, Y5, Y8
@@ -974,62 +990,68 @@ bad35:
 	VPSRLD       $0x10, Y8, Y8
 	VPOR         Y2, Y5, Y5
 	VPBLENDVB    Y6, Y5, Y8, Y8
-	MOVWLZX      (BX), DI
+	MOVWLZX      (SI), DI
 	VMOVD        DI, X5
 	VPBLENDVB    Y9, Y5, Y8, Y8
 	VMOVD        X8, DI
-	MOVW         DI, (BX)
-	JMP          resume36
+	MOVW         DI, (SI)
+	JMP          resume38
 
-// func AdamWBF16WBF16GF32AVX2(w []uint16, g []float32, m []uint16, v []uint16, s *[11]float32, nesterov bool, skip bool) int
+// func AdamWBF16WBF16GF32AVX2(parameters [][11]uintptr, s *[11]float32, nesterov bool, skip bool) int
 // Requires: AVX, AVX2, FMA3
-TEXT ·AdamWBF16WBF16GF32AVX2(SB), $352-120
-	MOVQ         w_base+0(FP), AX
-	MOVQ         g_base+24(FP), CX
-	MOVQ         m_base+48(FP), DX
-	MOVQ         v_base+72(FP), BX
-	MOVQ         w_len+8(FP), SI
-	MOVQ         s+96(FP), DI
-	VBROADCASTSS (DI), Y0
+TEXT ·AdamWBF16WBF16GF32AVX2(SB), $352-48
+	MOVQ         s+24(FP), AX
+	VBROADCASTSS (AX), Y0
 	VMOVUPS      Y0, (SP)
-	VBROADCASTSS 4(DI), Y0
+	VBROADCASTSS 4(AX), Y0
 	VMOVUPS      Y0, 32(SP)
-	VBROADCASTSS 8(DI), Y0
+	VBROADCASTSS 8(AX), Y0
 	VMOVUPS      Y0, 64(SP)
-	VBROADCASTSS 12(DI), Y0
+	VBROADCASTSS 12(AX), Y0
 	VMOVUPS      Y0, 96(SP)
-	VBROADCASTSS 16(DI), Y0
+	VBROADCASTSS 16(AX), Y0
 	VMOVUPS      Y0, 128(SP)
-	VBROADCASTSS 20(DI), Y0
+	VBROADCASTSS 20(AX), Y0
 	VMOVUPS      Y0, 160(SP)
-	VBROADCASTSS 24(DI), Y0
+	VBROADCASTSS 24(AX), Y0
 	VMOVUPS      Y0, 192(SP)
-	VBROADCASTSS 28(DI), Y0
+	VBROADCASTSS 28(AX), Y0
 	VMOVUPS      Y0, 224(SP)
-	VBROADCASTSS 32(DI), Y0
+	VBROADCASTSS 32(AX), Y0
 	VMOVUPS      Y0, 256(SP)
-	VBROADCASTSS 36(DI), Y0
+	VBROADCASTSS 36(AX), Y0
 	VMOVUPS      Y0, 288(SP)
-	VBROADCASTSS 40(DI), Y0
+	VBROADCASTSS 40(AX), Y0
 	VMOVUPS      Y0, 320(SP)
 	VPBROADCASTD word_7fff<>+0(SB), Y0
 	VPBROADCASTD word_1<>+0(SB), Y1
 	VPBROADCASTD word_40<>+0(SB), Y2
 	VXORPS       Y3, Y3, Y3
 	VXORPS       Y4, Y4, Y4
-	CMPB         nesterov+104(FP), $0x00
-	JE           plain37
-	CMPQ         SI, $0x08
-	JB           done40
 
-loop39:
-	VPMOVZXWD   (AX), Y5
+parameter39:
+	SUBQ $0x01, parameters_len+8(FP)
+	JB   end40
+	MOVQ parameters_base+0(FP), AX
+	ADDQ $0x58, parameters_base+0(FP)
+	MOVQ (AX), CX
+	MOVQ 16(AX), DX
+	MOVQ 24(AX), BX
+	MOVQ 32(AX), SI
+	MOVQ 56(AX), AX
+	CMPB nesterov+32(FP), $0x00
+	JE   plain41
+	CMPQ AX, $0x08
+	JB   done43
+
+loop42:
+	VPMOVZXWD   (CX), Y5
 	VPSLLD      $0x10, Y5, Y5
-	VPMOVZXWD   (DX), Y6
+	VPMOVZXWD   (BX), Y6
 	VPSLLD      $0x10, Y6, Y6
-	VPMOVZXWD   (BX), Y7
+	VPMOVZXWD   (SI), Y7
 	VPSLLD      $0x10, Y7, Y7
-	VMOVUPS     (CX), Y8
+	VMOVUPS     (DX), Y8
 	VMULPS      (SP), Y8, Y8
 	VMULPS      32(SP), Y5, Y5
 	VMULPS      96(SP), Y8, Y9
@@ -1054,555 +1076,498 @@ loop39:
 	VCMPPS      $0x03, Y8, Y8, Y8
 	VMOVMSKPS   Y8, DI
 	TESTL       DI, DI
-	JNZ         bad41
+	JNZ         bad44
 	VPSRLD      $0x10, Y5, Y8
 	VPAND       Y1, Y8, Y8
 	VPADDD      Y0, Y8, Y8
 	VPADDD      Y5, Y8, Y8
 	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y8, Y8
 	VPERMQ      $0x08, Y8, Y8
-	VMOVDQU     X8, (AX)
+	VMOVDQU     X8, (CX)
 	VPSRLD      $0x10, Y6, Y5
 	VPAND       Y1, Y5, Y5
 	VPADDD      Y0, Y5, Y5
 	VPADDD      Y6, Y5, Y5
-	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
-	VPERMQ      $0x08, Y5, Y5
-	VMOVDQU     X5, (DX)
-	VPSRLD      $0x10, Y7, Y5
-	VPAND       Y1, Y5, Y5
-	VPADDD      Y0, Y5, Y5
-	VPADDD      Y7, Y5, Y5
 	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
 	VPERMQ      $0x08, Y5, Y5
 	VMOVDQU     X5, (BX)
-
-resume42:
-	ADDQ $0x00000010, AX
-	ADDQ $0x00000020, CX
-	ADDQ $0x00000010, DX
-	ADDQ $0x00000010, BX
-	SUBQ $0x08, SI
-	CMPQ SI, $0x08
-	JAE  loop39
-
-done40:
-	CMPQ SI, $0x01
-	JB   done44
-
-loop43:
-	MOVWLZX     (AX), DI
-	VMOVD       DI, X5
-	VPSLLD      $0x10, Y5, Y5
-	MOVWLZX     (DX), DI
-	VMOVD       DI, X6
-	VPSLLD      $0x10, Y6, Y6
-	MOVWLZX     (BX), DI
-	VMOVD       DI, X7
-	VPSLLD      $0x10, Y7, Y7
-	VMOVSS      (CX), X8
-	VMULPS      (SP), Y8, Y8
-	VMULPS      32(SP), Y5, Y5
-	VMULPS      96(SP), Y8, Y9
-	VMULPS      64(SP), Y6, Y6
-	VADDPS      Y9, Y6, Y6
-	VMULPS      160(SP), Y8, Y9
-	VMULPS      Y8, Y9, Y9
-	VMULPS      128(SP), Y7, Y7
-	VADDPS      Y9, Y7, Y7
-	VSQRTPS     Y7, Y10
-	VDIVPS      192(SP), Y10, Y10
-	VADDPS      224(SP), Y10, Y10
-	VMULPS      288(SP), Y6, Y9
-	VMULPS      320(SP), Y8, Y8
-	VADDPS      Y8, Y9, Y9
-	VMULPS      256(SP), Y9, Y9
-	VDIVPS      Y10, Y9, Y9
-	VSUBPS      Y9, Y5, Y5
-	VXORPS      Y8, Y8, Y8
-	VBLENDPS    $0x01, Y5, Y3, Y9
-	VFMADD231PS Y3, Y9, Y8
-	VBLENDPS    $0x01, Y7, Y3, Y9
-	VFMADD231PS Y3, Y9, Y8
-	VCMPPS      $0x03, Y8, Y8, Y8
-	VMOVMSKPS   Y8, DI
-	TESTL       DI, DI
-	JNZ         bad45
-	VPSRLD      $0x10, Y5, Y8
-	VPAND       Y1, Y8, Y8
-	VPADDD      Y0, Y8, Y8
-	VPADDD      Y5, Y8, Y8
-	VPEXTRW     $0x01, X8, (AX)
-	VPSRLD      $0x10, Y6, Y5
-	VPAND       Y1, Y5, Y5
-	VPADDD      Y0, Y5, Y5
-	VPADDD      Y6, Y5, Y5
-	VPEXTRW     $0x01, X5, (DX)
-	VPSRLD      $0x10, Y7, Y5
-	VPAND       Y1, Y5, Y5
-	VPADDD      Y0, Y5, Y5
-	VPADDD      Y7, Y5, Y5
-	VPEXTRW     $0x01, X5, (BX)
-
-resume46:
-	ADDQ $0x00000002, AX
-	ADDQ $0x00000004, CX
-	ADDQ $0x00000002, DX
-	ADDQ $0x00000002, BX
-	SUBQ $0x01, SI
-	CMPQ SI, $0x01
-	JAE  loop43
-
-done44:
-	JMP finish38
-
-plain37:
-	CMPQ SI, $0x08
-	JB   done48
-
-loop47:
-	VPMOVZXWD   (AX), Y5
-	VPSLLD      $0x10, Y5, Y5
-	VPMOVZXWD   (DX), Y6
-	VPSLLD      $0x10, Y6, Y6
-	VPMOVZXWD   (BX), Y7
-	VPSLLD      $0x10, Y7, Y7
-	VMOVUPS     (CX), Y8
-	VMULPS      (SP), Y8, Y8
-	VMULPS      32(SP), Y5, Y5
-	VMULPS      96(SP), Y8, Y9
-	VMULPS      64(SP), Y6, Y6
-	VADDPS      Y9, Y6, Y6
-	VMULPS      160(SP), Y8, Y9
-	VMULPS      Y8, Y9, Y9
-	VMULPS      128(SP), Y7, Y7
-	VADDPS      Y9, Y7, Y7
-	VSQRTPS     Y7, Y8
-	VDIVPS      192(SP), Y8, Y8
-	VADDPS      224(SP), Y8, Y8
-	VMULPS      256(SP), Y6, Y9
-	VDIVPS      Y8, Y9, Y9
-	VSUBPS      Y9, Y5, Y5
-	VXORPS      Y8, Y8, Y8
-	VFMADD231PS Y3, Y5, Y8
-	VFMADD231PS Y3, Y7, Y8
-	VCMPPS      $0x03, Y8, Y8, Y8
-	VMOVMSKPS   Y8, DI
-	TESTL       DI, DI
-	JNZ         bad49
-	VPSRLD      $0x10, Y5, Y8
-	VPAND       Y1, Y8, Y8
-	VPADDD      Y0, Y8, Y8
-	VPADDD      Y5, Y8, Y8
-	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y8, Y8
-	VPERMQ      $0x08, Y8, Y8
-	VMOVDQU     X8, (AX)
-	VPSRLD      $0x10, Y6, Y5
-	VPAND       Y1, Y5, Y5
-	VPADDD      Y0, Y5, Y5
-	VPADDD      Y6, Y5, Y5
-	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
-	VPERMQ      $0x08, Y5, Y5
-	VMOVDQU     X5, (DX)
 	VPSRLD      $0x10, Y7, Y5
 	VPAND       Y1, Y5, Y5
 	VPADDD      Y0, Y5, Y5
 	VPADDD      Y7, Y5, Y5
 	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
 	VPERMQ      $0x08, Y5, Y5
-	VMOVDQU     X5, (BX)
+	VMOVDQU     X5, (SI)
 
-resume50:
-	ADDQ $0x00000010, AX
-	ADDQ $0x00000020, CX
-	ADDQ $0x00000010, DX
-	ADDQ $0x00000010, BX
-	SUBQ $0x08, SI
-	CMPQ SI, $0x08
-	JAE  loop47
-
-done48:
-	CMPQ SI, $0x01
-	JB   done52
-
-loop51:
-	MOVWLZX     (AX), DI
-	VMOVD       DI, X5
-	VPSLLD      $0x10, Y5, Y5
-	MOVWLZX     (DX), DI
-	VMOVD       DI, X6
-	VPSLLD      $0x10, Y6, Y6
-	MOVWLZX     (BX), DI
-	VMOVD       DI, X7
-	VPSLLD      $0x10, Y7, Y7
-	VMOVSS      (CX), X8
-	VMULPS      (SP), Y8, Y8
-	VMULPS      32(SP), Y5, Y5
-	VMULPS      96(SP), Y8, Y9
-	VMULPS      64(SP), Y6, Y6
-	VADDPS      Y9, Y6, Y6
-	VMULPS      160(SP), Y8, Y9
-	VMULPS      Y8, Y9, Y9
-	VMULPS      128(SP), Y7, Y7
-	VADDPS      Y9, Y7, Y7
-	VSQRTPS     Y7, Y8
-	VDIVPS      192(SP), Y8, Y8
-	VADDPS      224(SP), Y8, Y8
-	VMULPS      256(SP), Y6, Y9
-	VDIVPS      Y8, Y9, Y9
-	VSUBPS      Y9, Y5, Y5
-	VXORPS      Y8, Y8, Y8
-	VBLENDPS    $0x01, Y5, Y3, Y9
-	VFMADD231PS Y3, Y9, Y8
-	VBLENDPS    $0x01, Y7, Y3, Y9
-	VFMADD231PS Y3, Y9, Y8
-	VCMPPS      $0x03, Y8, Y8, Y8
-	VMOVMSKPS   Y8, DI
-	TESTL       DI, DI
-	JNZ         bad53
-	VPSRLD      $0x10, Y5, Y8
-	VPAND       Y1, Y8, Y8
-	VPADDD      Y0, Y8, Y8
-	VPADDD      Y5, Y8, Y8
-	VPEXTRW     $0x01, X8, (AX)
-	VPSRLD      $0x10, Y6, Y5
-	VPAND       Y1, Y5, Y5
-	VPADDD      Y0, Y5, Y5
-	VPADDD      Y6, Y5, Y5
-	VPEXTRW     $0x01, X5, (DX)
-	VPSRLD      $0x10, Y7, Y5
-	VPAND       Y1, Y5, Y5
-	VPADDD      Y0, Y5, Y5
-	VPADDD      Y7, Y5, Y5
-	VPEXTRW     $0x01, X5, (BX)
-
-resume54:
-	ADDQ $0x00000002, AX
-	ADDQ $0x00000004, CX
-	ADDQ $0x00000002, DX
-	ADDQ $0x00000002, BX
-	SUBQ $0x01, SI
-	CMPQ SI, $0x01
-	JAE  loop51
-
-done52:
-finish38:
-	VEXTRACTI128 $0x01, Y4, X0
-	VPADDD       X0, X4, X4
-	VPSHUFD      $0x4e, X4, X0
-	VPADDD       X0, X4, X4
-	VPSHUFD      $0xb1, X4, X0
-	VPADDD       X0, X4, X4
-	VMOVD        X4, AX
-	MOVQ         AX, ret+112(FP)
-	VZEROUPPER
-	RET
-
-bad41:
-	VPSUBD       Y8, Y4, Y4
-	MOVBLZX      skip+105(FP), DI
-	DECL         DI
-	VMOVD        DI, X9
-	VPBROADCASTD X9, Y9
-	VPANDN       Y8, Y9, Y9
-	VPSRLD       $0x10, Y5, Y8
-	VCMPPS       $0x03, Y5, Y5, Y10
-	VPAND        Y1, Y8, Y11
-	VPADDD       Y0, Y5, Y5
-	VPADDD       Y5, Y11, Y11
-	VPSRLD       $0x10, Y11, Y11
-	VPOR         Y2, Y8, Y8
-	VPBLENDVB    Y10, Y8, Y11, Y11
-	VPMOVZXWD    (AX), Y5
-	VPBLENDVB    Y9, Y5, Y11, Y11
-	VEXTRACTI128 $0x01, Y11, X5
-	VPACKUSDW    X5, X11, X5
-	VMOVDQU      X5, (AX)
-	VPSRLD       $0x10, Y6, Y5
-	VCMPPS       $0x03, Y6, Y6, Y8
-	VPAND        Y1, Y5, Y10
-	VPADDD       Y0, Y6, Y6
-	VPADDD       Y6, Y10, Y10
-	VPSRLD       $0x10, Y10, Y10
-	VPOR         Y2, Y5, Y5
-	VPBLENDVB    Y8, Y5, Y10, Y10
-	VPMOVZXWD    (DX), Y5
-	VPBLENDVB    Y9, Y5, Y10, Y10
-	VEXTRACTI128 $0x01, Y10, X5
-	VPACKUSDW    X5, X10, X5
-	VMOVDQU      X5, (DX)
-	VPSRLD       $0x10, Y7, Y5
-	VCMPPS       $0x03, Y7, Y7, Y6
-	VPAND        Y1, Y5, Y8
-	VPADDD       Y0, Y7, Y7
-	VPADDD       Y7, Y8, Y8
-	VPSRLD       $0x10, Y8, Y8
-	VPOR         Y2, Y5, Y5
-	VPBLENDVB    Y6, Y5, Y8, Y8
-	VPMOVZXWD    (BX), Y5
-	VPBLENDVB    Y9, Y5, Y8, Y8
-	VEXTRACTI128 $0x01, Y8, X5
-	VPACKUSDW    X5, X8, X5
-	VMOVDQU      X5, (BX)
-	JMP          resume42
-
-bad45:
-	VPSUBD       Y8, Y4, Y4
-	MOVBLZX      skip+105(FP), DI
-	DECL         DI
-	VMOVD        DI, X9
-	VPBROADCASTD X9, Y9
-	VPANDN       Y8, Y9, Y9
-	VPSRLD       $0x10, Y5, Y8
-	VCMPPS       $0x03, Y5, Y5, Y10
-	VPAND        Y1, Y8, Y11
-	VPADDD       Y0, Y5, Y5
-	VPADDD       Y5, Y11, Y11
-	VPSRLD       $0x10, Y11, Y11
-	VPOR         Y2, Y8, Y8
-	VPBLENDVB    Y10, Y8, Y11, Y11
-	MOVWLZX      (AX), DI
-	VMOVD        DI, X5
-	VPBLENDVB    Y9, Y5, Y11, Y11
-	VMOVD        X11, DI
-	MOVW         DI, (AX)
-	VPSRLD       $0x10, Y6, Y5
-	VCMPPS       $0x03, Y6, Y6, Y8
-	VPAND        Y1, Y5, Y10
-	VPADDD       Y0, Y6, Y6
-	VPADDD       Y6, Y10, Y10
-	VPSRLD       $0x10, Y10, Y10
-	VPOR         Y2, Y5, Y5
-	VPBLENDVB    Y8, Y5, Y10, Y10
-	MOVWLZX      (DX), DI
-	VMOVD        DI, X5
-	VPBLENDVB    Y9, Y5, Y10, Y10
-	VMOVD        X10, DI
-	MOVW         DI, (DX)
-	VPSRLD       $0x10, Y7, Y5
-	VCMPPS       $0x03, Y7, Y7, Y6
-	VPAND        Y1, Y5, Y8
-	VPADDD       Y0, Y7, Y7
-	VPADDD       Y7, Y8, Y8
-	VPSRLD       $0x10, Y8, Y8
-	VPOR         Y2, Y5, Y5
-	VPBLENDVB    Y6, Y5, Y8, Y8
-	MOVWLZX      (BX), DI
-	VMOVD        DI, X5
-	VPBLENDVB    Y9, Y5, Y8, Y8
-	VMOVD        X8, DI
-	MOVW         DI, (BX)
-	JMP          resume46
-
-bad49:
-	VPSUBD       Y8, Y4, Y4
-	MOVBLZX      skip+105(FP), DI
-	DECL         DI
-	VMOVD        DI, X9
-	VPBROADCASTD X9, Y9
-	VPANDN       Y8, Y9, Y9
-	VPSRLD       $0x10, Y5, Y8
-	VCMPPS       $0x03, Y5, Y5, Y10
-	VPAND        Y1, Y8, Y11
-	VPADDD       Y0, Y5, Y5
-	VPADDD       Y5, Y11, Y11
-	VPSRLD       $0x10, Y11, Y11
-	VPOR         Y2, Y8, Y8
-	VPBLENDVB    Y10, Y8, Y11, Y11
-	VPMOVZXWD    (AX), Y5
-	VPBLENDVB    Y9, Y5, Y11, Y11
-	VEXTRACTI128 $0x01, Y11, X5
-	VPACKUSDW    X5, X11, X5
-	VMOVDQU      X5, (AX)
-	VPSRLD       $0x10, Y6, Y5
-	VCMPPS       $0x03, Y6, Y6, Y8
-	VPAND        Y1, Y5, Y10
-	VPADDD       Y0, Y6, Y6
-	VPADDD       Y6, Y10, Y10
-	VPSRLD       $0x10, Y10, Y10
-	VPOR         Y2, Y5, Y5
-	VPBLENDVB    Y8, Y5, Y10, Y10
-	VPMOVZXWD    (DX), Y5
-	VPBLENDVB    Y9, Y5, Y10, Y10
-	VEXTRACTI128 $0x01, Y10, X5
-	VPACKUSDW    X5, X10, X5
-	VMOVDQU      X5, (DX)
-	VPSRLD       $0x10, Y7, Y5
-	VCMPPS       $0x03, Y7, Y7, Y6
-	VPAND        Y1, Y5, Y8
-	VPADDD       Y0, Y7, Y7
-	VPADDD       Y7, Y8, Y8
-	VPSRLD       $0x10, Y8, Y8
-	VPOR         Y2, Y5, Y5
-	VPBLENDVB    Y6, Y5, Y8, Y8
-	VPMOVZXWD    (BX), Y5
-	VPBLENDVB    Y9, Y5, Y8, Y8
-	VEXTRACTI128 $0x01, Y8, X5
-	VPACKUSDW    X5, X8, X5
-	VMOVDQU      X5, (BX)
-	JMP          resume50
-
-bad53:
-	VPSUBD       Y8, Y4, Y4
-	MOVBLZX      skip+105(FP), DI
-	DECL         DI
-	VMOVD        DI, X9
-	VPBROADCASTD X9, Y9
-	VPANDN       Y8, Y9, Y9
-	VPSRLD       $0x10, Y5, Y8
-	VCMPPS       $0x03, Y5, Y5, Y10
-	VPAND        Y1, Y8, Y11
-	VPADDD       Y0, Y5, Y5
-	VPADDD       Y5, Y11, Y11
-	VPSRLD       $0x10, Y11, Y11
-	VPOR         Y2, Y8, Y8
-	VPBLENDVB    Y10, Y8, Y11, Y11
-	MOVWLZX      (AX), DI
-	VMOVD        DI, X5
-	VPBLENDVB    Y9, Y5, Y11, Y11
-	VMOVD        X11, DI
-	MOVW         DI, (AX)
-	VPSRLD       $0x10, Y6, Y5
-	VCMPPS       $0x03, Y6, Y6, Y8
-	VPAND        Y1, Y5, Y10
-	VPADDD       Y0, Y6, Y6
-	VPADDD       Y6, Y10, Y10
-	VPSRLD       $0x10, Y10, Y10
-	VPOR         Y2, Y5, Y5
-	VPBLENDVB    Y8, Y5, Y10, Y10
-	MOVWLZX      (DX), DI
-	VMOVD        DI, X5
-	VPBLENDVB    Y9, Y5, Y10, Y10
-	VMOVD        X10, DI
-	MOVW         DI, (DX)
-	VPSRLD       $0x10, Y7, Y5
-	VCMPPS       $0x03, Y7, Y7, Y6
-	VPAND        Y1, Y5, Y8
-	VPADDD       Y0, Y7, Y7
-	VPADDD       Y7, Y8, Y8
-	VPSRLD       $0x10, Y8, Y8
-	VPOR         Y2, Y5, Y5
-	VPBLENDVB    Y6, Y5, Y8, Y8
-	MOVWLZX      (BX), DI
-	VMOVD        DI, X5
-	VPBLENDVB    Y9, Y5, Y8, Y8
-	VMOVD        X8, DI
-	MOVW         DI, (BX)
-	JMP          resume54
-
-// func AdamWBF16WF32GBF16AVX2(w []float32, g []uint16, m []uint16, v []uint16, s *[11]float32, nesterov bool, skip bool) int
-// Requires: AVX, AVX2, FMA3
-TEXT ·AdamWBF16WF32GBF16AVX2(SB), $352-120
-	MOVQ         w_base+0(FP), AX
-	MOVQ         g_base+24(FP), CX
-	MOVQ         m_base+48(FP), DX
-	MOVQ         v_base+72(FP), BX
-	MOVQ         w_len+8(FP), SI
-	MOVQ         s+96(FP), DI
-	VBROADCASTSS (DI), Y0
-	VMOVUPS      Y0, (SP)
-	VBROADCASTSS 4(DI), Y0
-	VMOVUPS      Y0, 32(SP)
-	VBROADCASTSS 8(DI), Y0
-	VMOVUPS      Y0, 64(SP)
-	VBROADCASTSS 12(DI), Y0
-	VMOVUPS      Y0, 96(SP)
-	VBROADCASTSS 16(DI), Y0
-	VMOVUPS      Y0, 128(SP)
-	VBROADCASTSS 20(DI), Y0
-	VMOVUPS      Y0, 160(SP)
-	VBROADCASTSS 24(DI), Y0
-	VMOVUPS      Y0, 192(SP)
-	VBROADCASTSS 28(DI), Y0
-	VMOVUPS      Y0, 224(SP)
-	VBROADCASTSS 32(DI), Y0
-	VMOVUPS      Y0, 256(SP)
-	VBROADCASTSS 36(DI), Y0
-	VMOVUPS      Y0, 288(SP)
-	VBROADCASTSS 40(DI), Y0
-	VMOVUPS      Y0, 320(SP)
-	VPBROADCASTD word_7fff<>+0(SB), Y0
-	VPBROADCASTD word_1<>+0(SB), Y1
-	VPBROADCASTD word_40<>+0(SB), Y2
-	VXORPS       Y3, Y3, Y3
-	VXORPS       Y4, Y4, Y4
-	CMPB         nesterov+104(FP), $0x00
-	JE           plain55
-	CMPQ         SI, $0x08
-	JB           done58
-
-loop57:
-	VMOVUPS     (AX), Y5
-	VPMOVZXWD   (DX), Y6
-	VPSLLD      $0x10, Y6, Y6
-	VPMOVZXWD   (BX), Y7
-	VPSLLD      $0x10, Y7, Y7
-	VPMOVZXWD   (CX), Y8
-	VPSLLD      $0x10, Y8, Y8
-	VMULPS      (SP), Y8, Y8
-	VMULPS      32(SP), Y5, Y5
-	VMULPS      96(SP), Y8, Y9
-	VMULPS      64(SP), Y6, Y6
-	VADDPS      Y9, Y6, Y6
-	VMULPS      160(SP), Y8, Y9
-	VMULPS      Y8, Y9, Y9
-	VMULPS      128(SP), Y7, Y7
-	VADDPS      Y9, Y7, Y7
-	VSQRTPS     Y7, Y10
-	VDIVPS      192(SP), Y10, Y10
-	VADDPS      224(SP), Y10, Y10
-	VMULPS      288(SP), Y6, Y9
-	VMULPS      320(SP), Y8, Y8
-	VADDPS      Y8, Y9, Y9
-	VMULPS      256(SP), Y9, Y9
-	VDIVPS      Y10, Y9, Y9
-	VSUBPS      Y9, Y5, Y5
-	VXORPS      Y8, Y8, Y8
-	VFMADD231PS Y3, Y5, Y8
-	VFMADD231PS Y3, Y7, Y8
-	VCMPPS      $0x03, Y8, Y8, Y8
-	VMOVMSKPS   Y8, DI
-	TESTL       DI, DI
-	JNZ         bad59
-	VMOVUPS     Y5, (AX)
-	VPSRLD      $0x10, Y6, Y5
-	VPAND       Y1, Y5, Y5
-	VPADDD      Y0, Y5, Y5
-	VPADDD      Y6, Y5, Y5
-	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
-	VPERMQ      $0x08, Y5, Y5
-	VMOVDQU     X5, (DX)
-	VPSRLD      $0x10, Y7, Y5
-	VPAND       Y1, Y5, Y5
-	VPADDD      Y0, Y5, Y5
-	VPADDD      Y7, Y5, Y5
-	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
-	VPERMQ      $0x08, Y5, Y5
-	VMOVDQU     X5, (BX)
-
-resume60:
-	ADDQ $0x00000020, AX
+resume45:
 	ADDQ $0x00000010, CX
-	ADDQ $0x00000010, DX
+	ADDQ $0x00000020, DX
 	ADDQ $0x00000010, BX
-	SUBQ $0x08, SI
-	CMPQ SI, $0x08
-	JAE  loop57
+	ADDQ $0x00000010, SI
+	SUBQ $0x08, AX
+	CMPQ AX, $0x08
+	JAE  loop42
 
-done58:
-	CMPQ SI, $0x01
+done43:
+	CMPQ AX, $0x01
+	JB   done47
+
+loop46:
+	MOVWLZX     (CX), DI
+	VMOVD       DI, X5
+	VPSLLD      $0x10, Y5, Y5
+	MOVWLZX     (BX), DI
+	VMOVD       DI, X6
+	VPSLLD      $0x10, Y6, Y6
+	MOVWLZX     (SI), DI
+	VMOVD       DI, X7
+	VPSLLD      $0x10, Y7, Y7
+	VMOVSS      (DX), X8
+	VMULPS      (SP), Y8, Y8
+	VMULPS      32(SP), Y5, Y5
+	VMULPS      96(SP), Y8, Y9
+	VMULPS      64(SP), Y6, Y6
+	VADDPS      Y9, Y6, Y6
+	VMULPS      160(SP), Y8, Y9
+	VMULPS      Y8, Y9, Y9
+	VMULPS      128(SP), Y7, Y7
+	VADDPS      Y9, Y7, Y7
+	VSQRTPS     Y7, Y10
+	VDIVPS      192(SP), Y10, Y10
+	VADDPS      224(SP), Y10, Y10
+	VMULPS      288(SP), Y6, Y9
+	VMULPS      320(SP), Y8, Y8
+	VADDPS      Y8, Y9, Y9
+	VMULPS      256(SP), Y9, Y9
+	VDIVPS      Y10, Y9, Y9
+	VSUBPS      Y9, Y5, Y5
+	VXORPS      Y8, Y8, Y8
+	VBLENDPS    $0x01, Y5, Y3, Y9
+	VFMADD231PS Y3, Y9, Y8
+	VBLENDPS    $0x01, Y7, Y3, Y9
+	VFMADD231PS Y3, Y9, Y8
+	VCMPPS      $0x03, Y8, Y8, Y8
+	VMOVMSKPS   Y8, DI
+	TESTL       DI, DI
+	JNZ         bad48
+	VPSRLD      $0x10, Y5, Y8
+	VPAND       Y1, Y8, Y8
+	VPADDD      Y0, Y8, Y8
+	VPADDD      Y5, Y8, Y8
+	VPEXTRW     $0x01, X8, (CX)
+	VPSRLD      $0x10, Y6, Y5
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y6, Y5, Y5
+	VPEXTRW     $0x01, X5, (BX)
+	VPSRLD      $0x10, Y7, Y5
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y7, Y5, Y5
+	VPEXTRW     $0x01, X5, (SI)
+
+resume49:
+	ADDQ $0x00000002, CX
+	ADDQ $0x00000004, DX
+	ADDQ $0x00000002, BX
+	ADDQ $0x00000002, SI
+	SUBQ $0x01, AX
+	CMPQ AX, $0x01
+	JAE  loop46
+
+done47:
+	JMP parameter39
+
+plain41:
+	CMPQ AX, $0x08
+	JB   done51
+
+loop50:
+	VPMOVZXWD   (CX), Y5
+	VPSLLD      $0x10, Y5, Y5
+	VPMOVZXWD   (BX), Y6
+	VPSLLD      $0x10, Y6, Y6
+	VPMOVZXWD   (SI), Y7
+	VPSLLD      $0x10, Y7, Y7
+	VMOVUPS     (DX), Y8
+	VMULPS      (SP), Y8, Y8
+	VMULPS      32(SP), Y5, Y5
+	VMULPS      96(SP), Y8, Y9
+	VMULPS      64(SP), Y6, Y6
+	VADDPS      Y9, Y6, Y6
+	VMULPS      160(SP), Y8, Y9
+	VMULPS      Y8, Y9, Y9
+	VMULPS      128(SP), Y7, Y7
+	VADDPS      Y9, Y7, Y7
+	VSQRTPS     Y7, Y8
+	VDIVPS      192(SP), Y8, Y8
+	VADDPS      224(SP), Y8, Y8
+	VMULPS      256(SP), Y6, Y9
+	VDIVPS      Y8, Y9, Y9
+	VSUBPS      Y9, Y5, Y5
+	VXORPS      Y8, Y8, Y8
+	VFMADD231PS Y3, Y5, Y8
+	VFMADD231PS Y3, Y7, Y8
+	VCMPPS      $0x03, Y8, Y8, Y8
+	VMOVMSKPS   Y8, DI
+	TESTL       DI, DI
+	JNZ         bad52
+	VPSRLD      $0x10, Y5, Y8
+	VPAND       Y1, Y8, Y8
+	VPADDD      Y0, Y8, Y8
+	VPADDD      Y5, Y8, Y8
+	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y8, Y8
+	VPERMQ      $0x08, Y8, Y8
+	VMOVDQU     X8, (CX)
+	VPSRLD      $0x10, Y6, Y5
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y6, Y5, Y5
+	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
+	VPERMQ      $0x08, Y5, Y5
+	VMOVDQU     X5, (BX)
+	VPSRLD      $0x10, Y7, Y5
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y7, Y5, Y5
+	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
+	VPERMQ      $0x08, Y5, Y5
+	VMOVDQU     X5, (SI)
+
+resume53:
+	ADDQ $0x00000010, CX
+	ADDQ $0x00000020, DX
+	ADDQ $0x00000010, BX
+	ADDQ $0x00000010, SI
+	SUBQ $0x08, AX
+	CMPQ AX, $0x08
+	JAE  loop50
+
+done51:
+	CMPQ AX, $0x01
+	JB   done55
+
+loop54:
+	MOVWLZX     (CX), DI
+	VMOVD       DI, X5
+	VPSLLD      $0x10, Y5, Y5
+	MOVWLZX     (BX), DI
+	VMOVD       DI, X6
+	VPSLLD      $0x10, Y6, Y6
+	MOVWLZX     (SI), DI
+	VMOVD       DI, X7
+	VPSLLD      $0x10, Y7, Y7
+	VMOVSS      (DX), X8
+	VMULPS      (SP), Y8, Y8
+	VMULPS      32(SP), Y5, Y5
+	VMULPS      96(SP), Y8, Y9
+	VMULPS      64(SP), Y6, Y6
+	VADDPS      Y9, Y6, Y6
+	VMULPS      160(SP), Y8, Y9
+	VMULPS      Y8, Y9, Y9
+	VMULPS      128(SP), Y7, Y7
+	VADDPS      Y9, Y7, Y7
+	VSQRTPS     Y7, Y8
+	VDIVPS      192(SP), Y8, Y8
+	VADDPS      224(SP), Y8, Y8
+	VMULPS      256(SP), Y6, Y9
+	VDIVPS      Y8, Y9, Y9
+	VSUBPS      Y9, Y5, Y5
+	VXORPS      Y8, Y8, Y8
+	VBLENDPS    $0x01, Y5, Y3, Y9
+	VFMADD231PS Y3, Y9, Y8
+	VBLENDPS    $0x01, Y7, Y3, Y9
+	VFMADD231PS Y3, Y9, Y8
+	VCMPPS      $0x03, Y8, Y8, Y8
+	VMOVMSKPS   Y8, DI
+	TESTL       DI, DI
+	JNZ         bad56
+	VPSRLD      $0x10, Y5, Y8
+	VPAND       Y1, Y8, Y8
+	VPADDD      Y0, Y8, Y8
+	VPADDD      Y5, Y8, Y8
+	VPEXTRW     $0x01, X8, (CX)
+	VPSRLD      $0x10, Y6, Y5
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y6, Y5, Y5
+	VPEXTRW     $0x01, X5, (BX)
+	VPSRLD      $0x10, Y7, Y5
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y7, Y5, Y5
+	VPEXTRW     $0x01, X5, (SI)
+
+resume57:
+	ADDQ $0x00000002, CX
+	ADDQ $0x00000004, DX
+	ADDQ $0x00000002, BX
+	ADDQ $0x00000002, SI
+	SUBQ $0x01, AX
+	CMPQ AX, $0x01
+	JAE  loop54
+
+done55:
+	JMP parameter39
+
+end40:
+	VEXTRACTI128 $0x01, Y4, X0
+	VPADDD       X0, X4, X4
+	VPSHUFD      $0x4e, X4, X0
+	VPADDD       X0, X4, X4
+	VPSHUFD      $0xb1, X4, X0
+	VPADDD       X0, X4, X4
+	VMOVD        X4, AX
+	MOVQ         AX, ret+40(FP)
+	VZEROUPPER
+	RET
+
+bad44:
+	VPSUBD       Y8, Y4, Y4
+	MOVBLZX      skip+33(FP), DI
+	DECL         DI
+	VMOVD        DI, X9
+	VPBROADCASTD X9, Y9
+	VPANDN       Y8, Y9, Y9
+	VPSRLD       $0x10, Y5, Y8
+	VCMPPS       $0x03, Y5, Y5, Y10
+	VPAND        Y1, Y8, Y11
+	VPADDD       Y0, Y5, Y5
+	VPADDD       Y5, Y11, Y11
+	VPSRLD       $0x10, Y11, Y11
+	VPOR         Y2, Y8, Y8
+	VPBLENDVB    Y10, Y8, Y11, Y11
+	VPMOVZXWD    (CX), Y5
+	VPBLENDVB    Y9, Y5, Y11, Y11
+	VEXTRACTI128 $0x01, Y11, X5
+	VPACKUSDW    X5, X11, X5
+	VMOVDQU      X5, (CX)
+	VPSRLD       $0x10, Y6, Y5
+	VCMPPS       $0x03, Y6, Y6, Y8
+	VPAND        Y1, Y5, Y10
+	VPADDD       Y0, Y6, Y6
+	VPADDD       Y6, Y10, Y10
+	VPSRLD       $0x10, Y10, Y10
+	VPOR         Y2, Y5, Y5
+	VPBLENDVB    Y8, Y5, Y10, Y10
+	VPMOVZXWD    (BX), Y5
+	VPBLENDVB    Y9, Y5, Y10, Y10
+	VEXTRACTI128 $0x01, Y10, X5
+	VPACKUSDW    X5, X10, X5
+	VMOVDQU      X5, (BX)
+	VPSRLD       $0x10, Y7, Y5
+	VCMPPS       $0x03, Y7, Y7, Y6
+	VPAND        Y1, Y5, Y8
+	VPADDD       Y0, Y7, Y7
+	VPADDD       Y7, Y8, Y8
+	VPSRLD       $0x10, Y8, Y8
+	VPOR         Y2, Y5, Y5
+	VPBLENDVB    Y6, Y5, Y8, Y8
+	VPMOVZXWD    (SI), Y5
+	VPBLENDVB    Y9, Y5, Y8, Y8
+	VEXTRACTI128 $0x01, Y8, X5
+	VPACKUSDW    X5, X8, X5
+	VMOVDQU      X5, (SI)
+	JMP          resume45
+
+bad48:
+	VPSUBD       Y8, Y4, Y4
+	MOVBLZX      skip+33(FP), DI
+	DECL         DI
+	VMOVD        DI, X9
+	VPBROADCASTD X9, Y9
+	VPANDN       Y8, Y9, Y9
+	VPSRLD       $0x10, Y5, Y8
+	VCMPPS       $0x03, Y5, Y5, Y10
+	VPAND        Y1, Y8, Y11
+	VPADDD       Y0, Y5, Y5
+	VPADDD       Y5, Y11, Y11
+	VPSRLD       $0x10, Y11, Y11
+	VPOR         Y2, Y8, Y8
+	VPBLENDVB    Y10, Y8, Y11, Y11
+	MOVWLZX      (CX), DI
+	VMOVD        DI, X5
+	VPBLENDVB    Y9, Y5, Y11, Y11
+	VMOVD        X11, DI
+	MOVW         DI, (CX)
+	VPSRLD       $0x10, Y6, Y5
+	VCMPPS       $0x03, Y6, Y6, Y8
+	VPAND        Y1, Y5, Y10
+	VPADDD       Y0, Y6, Y6
+	VPADDD       Y6, Y10, Y10
+	VPSRLD       $0x10, Y10, Y10
+	VPOR         Y2, Y5, Y5
+	VPBLENDVB    Y8, Y5, Y10, Y10
+	MOVWLZX      (BX), DI
+	VMOVD        DI, X5
+	VPBLENDVB    Y9, Y5, Y10, Y10
+	VMOVD        X10, DI
+	MOVW         DI, (BX)
+	VPSRLD       $0x10, Y7, Y5
+	VCMPPS       $0x03, Y7, Y7, Y6
+	VPAND        Y1, Y5, Y8
+	VPADDD       Y0, Y7, Y7
+	VPADDD       Y7, Y8, Y8
+	VPSRLD       $0x10, Y8, Y8
+	VPOR         Y2, Y5, Y5
+	VPBLENDVB    Y6, Y5, Y8, Y8
+	MOVWLZX      (SI), DI
+	VMOVD        DI, X5
+	VPBLENDVB    Y9, Y5, Y8, Y8
+	VMOVD        X8, DI
+	MOVW         DI, (SI)
+	JMP          resume49
+
+bad52:
+	VPSUBD       Y8, Y4, Y4
+	MOVBLZX      skip+33(FP), DI
+	DECL         DI
+	VMOVD        DI, X9
+	VPBROADCASTD X9, Y9
+	VPANDN       Y8, Y9, Y9
+	VPSRLD       $0x10, Y5, Y8
+	VCMPPS       $0x03, Y5, Y5, Y10
+	VPAND        Y1, Y8, Y11
+	VPADDD       Y0, Y5, Y5
+	VPADDD       Y5, Y11, Y11
+	VPSRLD       $0x10, Y11, Y11
+	VPOR         Y2, Y8, Y8
+	VPBLENDVB    Y10, Y8, Y11, Y11
+	VPMOVZXWD    (CX), Y5
+	VPBLENDVB    Y9, Y5, Y11, Y11
+	VEXTRACTI128 $0x01, Y11, X5
+	VPACKUSDW    X5, X11, X5
+	VMOVDQU      X5, (CX)
+	VPSRLD       $0x10, Y6, Y5
+	VCMPPS       $0x03, Y6, Y6, Y8
+	VPAND        Y1, Y5, Y10
+	VPADDD       Y0, Y6, Y6
+	VPADDD       Y6, Y10, Y10
+	VPSRLD       $0x10, Y10, Y10
+	VPOR         Y2, Y5, Y5
+	VPBLENDVB    Y8, Y5, Y10, Y10
+	VPMOVZXWD    (BX), Y5
+	VPBLENDVB    Y9, Y5, Y10, Y10
+	VEXTRACTI128 $0x01, Y10, X5
+	VPACKUSDW    X5, X10, X5
+	VMOVDQU      X5, (BX)
+	VPSRLD       $0x10, Y7, Y5
+	VCMPPS       $0x03, Y7, Y7, Y6
+	VPAND        Y1, Y5, Y8
+	VPADDD       Y0, Y7, Y7
+	VPADDD       Y7, Y8, Y8
+	VPSRLD       $0x10, Y8, Y8
+	VPOR         Y2, Y5, Y5
+	VPBLENDVB    Y6, Y5, Y8, Y8
+	VPMOVZXWD    (SI), Y5
+	VPBLENDVB    Y9, Y5, Y8, Y8
+	VEXTRACTI128 $0x01, Y8, X5
+	VPACKUSDW    X5, X8, X5
+	VMOVDQU      X5, (SI)
+	JMP          resume53
+
+bad56:
+	VPSUBD       Y8, Y4, Y4
+	MOVBLZX      skip+33(FP), DI
+	DECL         DI
+	VMOVD        DI, X9
+	VPBROADCASTD X9, Y9
+	VPANDN       Y8, Y9, Y9
+	VPSRLD       $0x10, Y5, Y8
+	VCMPPS       $0x03, Y5, Y5, Y10
+	VPAND        Y1, Y8, Y11
+	VPADDD       Y0, Y5, Y5
+	VPADDD       Y5, Y11, Y11
+	VPSRLD       $0x10, Y11, Y11
+	VPOR         Y2, Y8, Y8
+	VPBLENDVB    Y10, Y8, Y11, Y11
+	MOVWLZX      (CX), DI
+	VMOVD        DI, X5
+	VPBLENDVB    Y9, Y5, Y11, Y11
+	VMOVD        X11, DI
+	MOVW         DI, (CX)
+	VPSRLD       $0x10, Y6, Y5
+	VCMPPS       $0x03, Y6, Y6, Y8
+	VPAND        Y1, Y5, Y10
+	VPADDD       Y0, Y6, Y6
+	VPADDD       Y6, Y10, Y10
+	VPSRLD       $0x10, Y10, Y10
+	VPOR         Y2, Y5, Y5
+	VPBLENDVB    Y8, Y5, Y10, Y10
+	MOVWLZX      (BX), DI
+	VMOVD        DI, X5
+	VPBLENDVB    Y9, Y5, Y10, Y10
+	VMOVD        X10, DI
+	MOVW         DI, (BX)
+	VPSRLD       $0x10, Y7, Y5
+	VCMPPS       $0x03, Y7, Y7, Y6
+	VPAND        Y1, Y5, Y8
+	VPADDD       Y0, Y7, Y7
+	VPADDD       Y7, Y8, Y8
+	VPSRLD       $0x10, Y8, Y8
+	VPOR         Y2, Y5, Y5
+	VPBLENDVB    Y6, Y5, Y8, Y8
+	MOVWLZX      (SI), DI
+	VMOVD        DI, X5
+	VPBLENDVB    Y9, Y5, Y8, Y8
+	VMOVD        X8, DI
+	MOVW         DI, (SI)
+	JMP          resume57
+
+// func AdamWBF16WF32GBF16AVX2(parameters [][11]uintptr, s *[11]float32, nesterov bool, skip bool) int
+// Requires: AVX, AVX2, FMA3
+TEXT ·AdamWBF16WF32GBF16AVX2(SB), $352-48
+	MOVQ         s+24(FP), AX
+	VBROADCASTSS (AX), Y0
+	VMOVUPS      Y0, (SP)
+	VBROADCASTSS 4(AX), Y0
+	VMOVUPS      Y0, 32(SP)
+	VBROADCASTSS 8(AX), Y0
+	VMOVUPS      Y0, 64(SP)
+	VBROADCASTSS 12(AX), Y0
+	VMOVUPS      Y0, 96(SP)
+	VBROADCASTSS 16(AX), Y0
+	VMOVUPS      Y0, 128(SP)
+	VBROADCASTSS 20(AX), Y0
+	VMOVUPS      Y0, 160(SP)
+	VBROADCASTSS 24(AX), Y0
+	VMOVUPS      Y0, 192(SP)
+	VBROADCASTSS 28(AX), Y0
+	VMOVUPS      Y0, 224(SP)
+	VBROADCASTSS 32(AX), Y0
+	VMOVUPS      Y0, 256(SP)
+	VBROADCASTSS 36(AX), Y0
+	VMOVUPS      Y0, 288(SP)
+	VBROADCASTSS 40(AX), Y0
+	VMOVUPS      Y0, 320(SP)
+	VPBROADCASTD word_7fff<>+0(SB), Y0
+	VPBROADCASTD word_1<>+0(SB), Y1
+	VPBROADCASTD word_40<>+0(SB), Y2
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+
+parameter58:
+	SUBQ $0x01, parameters_len+8(FP)
+	JB   end59
+	MOVQ parameters_base+0(FP), AX
+	ADDQ $0x58, parameters_base+0(FP)
+	MOVQ (AX), CX
+	MOVQ 16(AX), DX
+	MOVQ 24(AX), BX
+	MOVQ 32(AX), SI
+	MOVQ 56(AX), AX
+	CMPB nesterov+32(FP), $0x00
+	JE   plain60
+	CMPQ AX, $0x08
 	JB   done62
 
 loop61:
-	VMOVSS      (AX), X5
-	MOVWLZX     (DX), DI
-	VMOVD       DI, X6
+	VMOVUPS     (CX), Y5
+	VPMOVZXWD   (BX), Y6
 	VPSLLD      $0x10, Y6, Y6
-	MOVWLZX     (BX), DI
-	VMOVD       DI, X7
+	VPMOVZXWD   (SI), Y7
 	VPSLLD      $0x10, Y7, Y7
-	MOVWLZX     (CX), DI
-	VMOVD       DI, X8
+	VPMOVZXWD   (DX), Y8
 	VPSLLD      $0x10, Y8, Y8
 	VMULPS      (SP), Y8, Y8
 	VMULPS      32(SP), Y5, Y5
@@ -1623,49 +1588,114 @@ loop61:
 	VDIVPS      Y10, Y9, Y9
 	VSUBPS      Y9, Y5, Y5
 	VXORPS      Y8, Y8, Y8
-	VBLENDPS    $0x01, Y5, Y3, Y9
-	VFMADD231PS Y3, Y9, Y8
-	VBLENDPS    $0x01, Y7, Y3, Y9
-	VFMADD231PS Y3, Y9, Y8
+	VFMADD231PS Y3, Y5, Y8
+	VFMADD231PS Y3, Y7, Y8
 	VCMPPS      $0x03, Y8, Y8, Y8
 	VMOVMSKPS   Y8, DI
 	TESTL       DI, DI
 	JNZ         bad63
-	VMOVSS      X5, (AX)
+	VMOVUPS     Y5, (CX)
 	VPSRLD      $0x10, Y6, Y5
 	VPAND       Y1, Y5, Y5
 	VPADDD      Y0, Y5, Y5
 	VPADDD      Y6, Y5, Y5
-	VPEXTRW     $0x01, X5, (DX)
+	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
+	VPERMQ      $0x08, Y5, Y5
+	VMOVDQU     X5, (BX)
 	VPSRLD      $0x10, Y7, Y5
 	VPAND       Y1, Y5, Y5
 	VPADDD      Y0, Y5, Y5
 	VPADDD      Y7, Y5, Y5
-	VPEXTRW     $0x01, X5, (BX)
+	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
+	VPERMQ      $0x08, Y5, Y5
+	VMOVDQU     X5, (SI)
 
 resume64:
-	ADDQ $0x00000004, AX
-	ADDQ $0x00000002, CX
-	ADDQ $0x00000002, DX
-	ADDQ $0x00000002, BX
-	SUBQ $0x01, SI
-	CMPQ SI, $0x01
+	ADDQ $0x00000020, CX
+	ADDQ $0x00000010, DX
+	ADDQ $0x00000010, BX
+	ADDQ $0x00000010, SI
+	SUBQ $0x08, AX
+	CMPQ AX, $0x08
 	JAE  loop61
 
 done62:
-	JMP finish56
-
-plain55:
-	CMPQ SI, $0x08
+	CMPQ AX, $0x01
 	JB   done66
 
 loop65:
-	VMOVUPS     (AX), Y5
-	VPMOVZXWD   (DX), Y6
+	VMOVSS      (CX), X5
+	MOVWLZX     (BX), DI
+	VMOVD       DI, X6
 	VPSLLD      $0x10, Y6, Y6
-	VPMOVZXWD   (BX), Y7
+	MOVWLZX     (SI), DI
+	VMOVD       DI, X7
 	VPSLLD      $0x10, Y7, Y7
-	VPMOVZXWD   (CX), Y8
+	MOVWLZX     (DX), DI
+	VMOVD       DI, X8
+	VPSLLD      $0x10, Y8, Y8
+	VMULPS      (SP), Y8, Y8
+	VMULPS      32(SP), Y5, Y5
+	VMULPS      96(SP), Y8, Y9
+	VMULPS      64(SP), Y6, Y6
+	VADDPS      Y9, Y6, Y6
+	VMULPS      160(SP), Y8, Y9
+	VMULPS      Y8, Y9, Y9
+	VMULPS      128(SP), Y7, Y7
+	VADDPS      Y9, Y7, Y7
+	VSQRTPS     Y7, Y10
+	VDIVPS      192(SP), Y10, Y10
+	VADDPS      224(SP), Y10, Y10
+	VMULPS      288(SP), Y6, Y9
+	VMULPS      320(SP), Y8, Y8
+	VADDPS      Y8, Y9, Y9
+	VMULPS      256(SP), Y9, Y9
+	VDIVPS      Y10, Y9, Y9
+	VSUBPS      Y9, Y5, Y5
+	VXORPS      Y8, Y8, Y8
+	VBLENDPS    $0x01, Y5, Y3, Y9
+	VFMADD231PS Y3, Y9, Y8
+	VBLENDPS    $0x01, Y7, Y3, Y9
+	VFMADD231PS Y3, Y9, Y8
+	VCMPPS      $0x03, Y8, Y8, Y8
+	VMOVMSKPS   Y8, DI
+	TESTL       DI, DI
+	JNZ         bad67
+	VMOVSS      X5, (CX)
+	VPSRLD      $0x10, Y6, Y5
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y6, Y5, Y5
+	VPEXTRW     $0x01, X5, (BX)
+	VPSRLD      $0x10, Y7, Y5
+	VPAND       Y1, Y5, Y5
+	VPADDD      Y0, Y5, Y5
+	VPADDD      Y7, Y5, Y5
+	VPEXTRW     $0x01, X5, (SI)
+
+resume68:
+	ADDQ $0x00000004, CX
+	ADDQ $0x00000002, DX
+	ADDQ $0x00000002, BX
+	ADDQ $0x00000002, SI
+	SUBQ $0x01, AX
+	CMPQ AX, $0x01
+	JAE  loop65
+
+done66:
+	JMP parameter58
+
+plain60:
+	CMPQ AX, $0x08
+	JB   done70
+
+loop69:
+	VMOVUPS     (CX), Y5
+	VPMOVZXWD   (BX), Y6
+	VPSLLD      $0x10, Y6, Y6
+	VPMOVZXWD   (SI), Y7
+	VPSLLD      $0x10, Y7, Y7
+	VPMOVZXWD   (DX), Y8
 	VPSLLD      $0x10, Y8, Y8
 	VMULPS      (SP), Y8, Y8
 	VMULPS      32(SP), Y5, Y5
@@ -1688,45 +1718,45 @@ loop65:
 	VCMPPS      $0x03, Y8, Y8, Y8
 	VMOVMSKPS   Y8, DI
 	TESTL       DI, DI
-	JNZ         bad67
-	VMOVUPS     Y5, (AX)
+	JNZ         bad71
+	VMOVUPS     Y5, (CX)
 	VPSRLD      $0x10, Y6, Y5
 	VPAND       Y1, Y5, Y5
 	VPADDD      Y0, Y5, Y5
 	VPADDD      Y6, Y5, Y5
 	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
 	VPERMQ      $0x08, Y5, Y5
-	VMOVDQU     X5, (DX)
+	VMOVDQU     X5, (BX)
 	VPSRLD      $0x10, Y7, Y5
 	VPAND       Y1, Y5, Y5
 	VPADDD      Y0, Y5, Y5
 	VPADDD      Y7, Y5, Y5
 	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y5, Y5
 	VPERMQ      $0x08, Y5, Y5
-	VMOVDQU     X5, (BX)
+	VMOVDQU     X5, (SI)
 
-resume68:
-	ADDQ $0x00000020, AX
-	ADDQ $0x00000010, CX
+resume72:
+	ADDQ $0x00000020, CX
 	ADDQ $0x00000010, DX
 	ADDQ $0x00000010, BX
-	SUBQ $0x08, SI
-	CMPQ SI, $0x08
-	JAE  loop65
+	ADDQ $0x00000010, SI
+	SUBQ $0x08, AX
+	CMPQ AX, $0x08
+	JAE  loop69
 
-done66:
-	CMPQ SI, $0x01
-	JB   done70
+done70:
+	CMPQ AX, $0x01
+	JB   done74
 
-loop69:
-	VMOVSS      (AX), X5
-	MOVWLZX     (DX), DI
+loop73:
+	VMOVSS      (CX), X5
+	MOVWLZX     (BX), DI
 	VMOVD       DI, X6
 	VPSLLD      $0x10, Y6, Y6
-	MOVWLZX     (BX), DI
+	MOVWLZX     (SI), DI
 	VMOVD       DI, X7
 	VPSLLD      $0x10, Y7, Y7
-	MOVWLZX     (CX), DI
+	MOVWLZX     (DX), DI
 	VMOVD       DI, X8
 	VPSLLD      $0x10, Y8, Y8
 	VMULPS      (SP), Y8, Y8
@@ -1752,30 +1782,32 @@ loop69:
 	VCMPPS      $0x03, Y8, Y8, Y8
 	VMOVMSKPS   Y8, DI
 	TESTL       DI, DI
-	JNZ         bad71
-	VMOVSS      X5, (AX)
+	JNZ         bad75
+	VMOVSS      X5, (CX)
 	VPSRLD      $0x10, Y6, Y5
 	VPAND       Y1, Y5, Y5
 	VPADDD      Y0, Y5, Y5
 	VPADDD      Y6, Y5, Y5
-	VPEXTRW     $0x01, X5, (DX)
+	VPEXTRW     $0x01, X5, (BX)
 	VPSRLD      $0x10, Y7, Y5
 	VPAND       Y1, Y5, Y5
 	VPADDD      Y0, Y5, Y5
 	VPADDD      Y7, Y5, Y5
-	VPEXTRW     $0x01, X5, (BX)
+	VPEXTRW     $0x01, X5, (SI)
 
-resume72:
-	ADDQ $0x00000004, AX
-	ADDQ $0x00000002, CX
+resume76:
+	ADDQ $0x00000004, CX
 	ADDQ $0x00000002, DX
 	ADDQ $0x00000002, BX
-	SUBQ $0x01, SI
-	CMPQ SI, $0x01
-	JAE  loop69
+	ADDQ $0x00000002, SI
+	SUBQ $0x01, AX
+	CMPQ AX, $0x01
+	JAE  loop73
 
-done70:
-finish56:
+done74:
+	JMP parameter58
+
+end59:
 	VEXTRACTI128 $0x01, Y4, X0
 	VPADDD       X0, X4, X4
 	VPSHUFD      $0x4e, X4, X0
@@ -1783,20 +1815,20 @@ finish56:
 	VPSHUFD      $0xb1, X4, X0
 	VPADDD       X0, X4, X4
 	VMOVD        X4, AX
-	MOVQ         AX, ret+112(FP)
+	MOVQ         AX, ret+40(FP)
 	VZEROUPPER
 	RET
 
-bad59:
+bad63:
 	VPSUBD       Y8, Y4, Y4
-	MOVBLZX      skip+105(FP), DI
+	MOVBLZX      skip+33(FP), DI
 	DECL         DI
 	VMOVD        DI, X9
 	VPBROADCASTD X9, Y9
 	VPANDN       Y8, Y9, Y9
-	VMOVUPS      (AX), Y8
+	VMOVUPS      (CX), Y8
 	VBLENDVPS    Y9, Y8, Y5, Y5
-	VMOVUPS      Y5, (AX)
+	VMOVUPS      Y5, (CX)
 	VPSRLD       $0x10, Y6, Y5
 	VCMPPS       $0x03, Y6, Y6, Y8
 	VPAND        Y1, Y5, Y10
@@ -1805,11 +1837,11 @@ bad59:
 	VPSRLD       $0x10, Y10, Y10
 	VPOR         Y2, Y5, Y5
 	VPBLENDVB    Y8, Y5, Y10, Y10
-	VPMOVZXWD    (DX), Y5
+	VPMOVZXWD    (BX), Y5
 	VPBLENDVB    Y9, Y5, Y10, Y10
 	VEXTRACTI128 $0x01, Y10, X5
 	VPACKUSDW    X5, X10, X5
-	VMOVDQU      X5, (DX)
+	VMOVDQU      X5, (BX)
 	VPSRLD       $0x10, Y7, Y5
 	VCMPPS       $0x03, Y7, Y7, Y6
 	VPAND        Y1, Y5, Y8
@@ -1818,61 +1850,23 @@ bad59:
 	VPSRLD       $0x10, Y8, Y8
 	VPOR         Y2, Y5, Y5
 	VPBLENDVB    Y6, Y5, Y8, Y8
-	VPMOVZXWD    (BX), Y5
+	VPMOVZXWD    (SI), Y5
 	VPBLENDVB    Y9, Y5, Y8, Y8
 	VEXTRACTI128 $0x01, Y8, X5
 	VPACKUSDW    X5, X8, X5
-	VMOVDQU      X5, (BX)
-	JMP          resume60
-
-bad63:
-	VPSUBD       Y8, Y4, Y4
-	MOVBLZX      skip+105(FP), DI
-	DECL         DI
-	VMOVD        DI, X9
-	VPBROADCASTD X9, Y9
-	VPANDN       Y8, Y9, Y9
-	VMOVSS       (AX), X8
-	VBLENDVPS    Y9, Y8, Y5, Y5
-	VMOVSS       X5, (AX)
-	VPSRLD       $0x10, Y6, Y5
-	VCMPPS       $0x03, Y6, Y6, Y8
-	VPAND        Y1, Y5, Y10
-	VPADDD       Y0, Y6, Y6
-	VPADDD       Y6, Y10, Y10
-	VPSRLD       $0x10, Y10, Y10
-	VPOR         Y2, Y5, Y5
-	VPBLENDVB    Y8, Y5, Y10, Y10
-	MOVWLZX      (DX), DI
-	VMOVD        DI, X5
-	VPBLENDVB    Y9, Y5, Y10, Y10
-	VMOVD        X10, DI
-	MOVW         DI, (DX)
-	VPSRLD       $0x10, Y7, Y5
-	VCMPPS       $0x03, Y7, Y7, Y6
-	VPAND        Y1, Y5, Y8
-	VPADDD       Y0, Y7, Y7
-	VPADDD       Y7, Y8, Y8
-	VPSRLD       $0x10, Y8, Y8
-	VPOR         Y2, Y5, Y5
-	VPBLENDVB    Y6, Y5, Y8, Y8
-	MOVWLZX      (BX), DI
-	VMOVD        DI, X5
-	VPBLENDVB    Y9, Y5, Y8, Y8
-	VMOVD        X8, DI
-	MOVW         DI, (BX)
+	VMOVDQU      X5, (SI)
 	JMP          resume64
 
 bad67:
 	VPSUBD       Y8, Y4, Y4
-	MOVBLZX      skip+105(FP), DI
+	MOVBLZX      skip+33(FP), DI
 	DECL         DI
 	VMOVD        DI, X9
 	VPBROADCASTD X9, Y9
 	VPANDN       Y8, Y9, Y9
-	VMOVUPS      (AX), Y8
+	VMOVSS       (CX), X8
 	VBLENDVPS    Y9, Y8, Y5, Y5
-	VMOVUPS      Y5, (AX)
+	VMOVSS       X5, (CX)
 	VPSRLD       $0x10, Y6, Y5
 	VCMPPS       $0x03, Y6, Y6, Y8
 	VPAND        Y1, Y5, Y10
@@ -1881,11 +1875,11 @@ bad67:
 	VPSRLD       $0x10, Y10, Y10
 	VPOR         Y2, Y5, Y5
 	VPBLENDVB    Y8, Y5, Y10, Y10
-	VPMOVZXWD    (DX), Y5
+	MOVWLZX      (BX), DI
+	VMOVD        DI, X5
 	VPBLENDVB    Y9, Y5, Y10, Y10
-	VEXTRACTI128 $0x01, Y10, X5
-	VPACKUSDW    X5, X10, X5
-	VMOVDQU      X5, (DX)
+	VMOVD        X10, DI
+	MOVW         DI, (BX)
 	VPSRLD       $0x10, Y7, Y5
 	VCMPPS       $0x03, Y7, Y7, Y6
 	VPAND        Y1, Y5, Y8
@@ -1894,23 +1888,23 @@ bad67:
 	VPSRLD       $0x10, Y8, Y8
 	VPOR         Y2, Y5, Y5
 	VPBLENDVB    Y6, Y5, Y8, Y8
-	VPMOVZXWD    (BX), Y5
+	MOVWLZX      (SI), DI
+	VMOVD        DI, X5
 	VPBLENDVB    Y9, Y5, Y8, Y8
-	VEXTRACTI128 $0x01, Y8, X5
-	VPACKUSDW    X5, X8, X5
-	VMOVDQU      X5, (BX)
+	VMOVD        X8, DI
+	MOVW         DI, (SI)
 	JMP          resume68
 
 bad71:
 	VPSUBD       Y8, Y4, Y4
-	MOVBLZX      skip+105(FP), DI
+	MOVBLZX      skip+33(FP), DI
 	DECL         DI
 	VMOVD        DI, X9
 	VPBROADCASTD X9, Y9
 	VPANDN       Y8, Y9, Y9
-	VMOVSS       (AX), X8
+	VMOVUPS      (CX), Y8
 	VBLENDVPS    Y9, Y8, Y5, Y5
-	VMOVSS       X5, (AX)
+	VMOVUPS      Y5, (CX)
 	VPSRLD       $0x10, Y6, Y5
 	VCMPPS       $0x03, Y6, Y6, Y8
 	VPAND        Y1, Y5, Y10
@@ -1919,11 +1913,11 @@ bad71:
 	VPSRLD       $0x10, Y10, Y10
 	VPOR         Y2, Y5, Y5
 	VPBLENDVB    Y8, Y5, Y10, Y10
-	MOVWLZX      (DX), DI
-	VMOVD        DI, X5
+	VPMOVZXWD    (BX), Y5
 	VPBLENDVB    Y9, Y5, Y10, Y10
-	VMOVD        X10, DI
-	MOVW         DI, (DX)
+	VEXTRACTI128 $0x01, Y10, X5
+	VPACKUSDW    X5, X10, X5
+	VMOVDQU      X5, (BX)
 	VPSRLD       $0x10, Y7, Y5
 	VCMPPS       $0x03, Y7, Y7, Y6
 	VPAND        Y1, Y5, Y8
@@ -1932,9 +1926,47 @@ bad71:
 	VPSRLD       $0x10, Y8, Y8
 	VPOR         Y2, Y5, Y5
 	VPBLENDVB    Y6, Y5, Y8, Y8
+	VPMOVZXWD    (SI), Y5
+	VPBLENDVB    Y9, Y5, Y8, Y8
+	VEXTRACTI128 $0x01, Y8, X5
+	VPACKUSDW    X5, X8, X5
+	VMOVDQU      X5, (SI)
+	JMP          resume72
+
+bad75:
+	VPSUBD       Y8, Y4, Y4
+	MOVBLZX      skip+33(FP), DI
+	DECL         DI
+	VMOVD        DI, X9
+	VPBROADCASTD X9, Y9
+	VPANDN       Y8, Y9, Y9
+	VMOVSS       (CX), X8
+	VBLENDVPS    Y9, Y8, Y5, Y5
+	VMOVSS       X5, (CX)
+	VPSRLD       $0x10, Y6, Y5
+	VCMPPS       $0x03, Y6, Y6, Y8
+	VPAND        Y1, Y5, Y10
+	VPADDD       Y0, Y6, Y6
+	VPADDD       Y6, Y10, Y10
+	VPSRLD       $0x10, Y10, Y10
+	VPOR         Y2, Y5, Y5
+	VPBLENDVB    Y8, Y5, Y10, Y10
 	MOVWLZX      (BX), DI
+	VMOVD        DI, X5
+	VPBLENDVB    Y9, Y5, Y10, Y10
+	VMOVD        X10, DI
+	MOVW         DI, (BX)
+	VPSRLD       $0x10, Y7, Y5
+	VCMPPS       $0x03, Y7, Y7, Y6
+	VPAND        Y1, Y5, Y8
+	VPADDD       Y0, Y7, Y7
+	VPADDD       Y7, Y8, Y8
+	VPSRLD       $0x10, Y8, Y8
+	VPOR         Y2, Y5, Y5
+	VPBLENDVB    Y6, Y5, Y8, Y8
+	MOVWLZX      (SI), DI
 	VMOVD        DI, X5
 	VPBLENDVB    Y9, Y5, Y8, Y8
 	VMOVD        X8, DI
-	MOVW         DI, (BX)
-	JMP          resume72
+	MOVW         DI, (SI)
+	JMP          resume76

@@ -4,12 +4,12 @@
 
 package amd64
 
-// AdamWBF16WF32GF32AVX512 is a step of AdamW on float32 weights, float32 gradients and bf16 moments, all of
-// one length. The scalars are the first fields of reference.AdamWScalars. It counts the
-// elements that are not finite and, with skip, leaves them as they were. A call of 100,000
-// elements takes about 100 µs.
+// AdamWBF16WF32GF32AVX512 is a step of AdamW on parameters of float32 weights,
+// float32 gradients and bf16 moments. A parameter is kernels' adamWCall. The scalars are the
+// first fields of reference.AdamWScalars. It counts the elements that are not finite and, with
+// skip, leaves them as they were. A call of 100,000 elements takes about 100 µs.
 //
-//	for i := range w {
+//	for i := range w { // of each parameter
 //		e := s.update(w[i], g[i], m[i], v[i])
 //		if !e.finite() {
 //			nonFinite++
@@ -22,14 +22,14 @@ package amd64
 //	return nonFinite
 //
 //go:noescape
-func AdamWBF16WF32GF32AVX512(w []float32, g []float32, m []uint16, v []uint16, s *[11]float32, nesterov bool, skip bool) int
+func AdamWBF16WF32GF32AVX512(parameters [][11]uintptr, s *[11]float32, nesterov bool, skip bool) int
 
-// AdamWBF16WBF16GBF16AVX512 is a step of AdamW on bf16 weights, bf16 gradients and bf16 moments, all of
-// one length. The scalars are the first fields of reference.AdamWScalars. It counts the
-// elements that are not finite and, with skip, leaves them as they were. A call of 100,000
-// elements takes about 100 µs.
+// AdamWBF16WBF16GBF16AVX512 is a step of AdamW on parameters of bf16 weights,
+// bf16 gradients and bf16 moments. A parameter is kernels' adamWCall. The scalars are the
+// first fields of reference.AdamWScalars. It counts the elements that are not finite and, with
+// skip, leaves them as they were. A call of 100,000 elements takes about 100 µs.
 //
-//	for i := range w {
+//	for i := range w { // of each parameter
 //		e := s.update(w[i], g[i], m[i], v[i])
 //		if !e.finite() {
 //			nonFinite++
@@ -42,14 +42,14 @@ func AdamWBF16WF32GF32AVX512(w []float32, g []float32, m []uint16, v []uint16, s
 //	return nonFinite
 //
 //go:noescape
-func AdamWBF16WBF16GBF16AVX512(w []uint16, g []uint16, m []uint16, v []uint16, s *[11]float32, nesterov bool, skip bool) int
+func AdamWBF16WBF16GBF16AVX512(parameters [][11]uintptr, s *[11]float32, nesterov bool, skip bool) int
 
-// AdamWBF16WBF16GF32AVX512 is a step of AdamW on bf16 weights, float32 gradients and bf16 moments, all of
-// one length. The scalars are the first fields of reference.AdamWScalars. It counts the
-// elements that are not finite and, with skip, leaves them as they were. A call of 100,000
-// elements takes about 100 µs.
+// AdamWBF16WBF16GF32AVX512 is a step of AdamW on parameters of bf16 weights,
+// float32 gradients and bf16 moments. A parameter is kernels' adamWCall. The scalars are the
+// first fields of reference.AdamWScalars. It counts the elements that are not finite and, with
+// skip, leaves them as they were. A call of 100,000 elements takes about 100 µs.
 //
-//	for i := range w {
+//	for i := range w { // of each parameter
 //		e := s.update(w[i], g[i], m[i], v[i])
 //		if !e.finite() {
 //			nonFinite++
@@ -62,14 +62,14 @@ func AdamWBF16WBF16GBF16AVX512(w []uint16, g []uint16, m []uint16, v []uint16, s
 //	return nonFinite
 //
 //go:noescape
-func AdamWBF16WBF16GF32AVX512(w []uint16, g []float32, m []uint16, v []uint16, s *[11]float32, nesterov bool, skip bool) int
+func AdamWBF16WBF16GF32AVX512(parameters [][11]uintptr, s *[11]float32, nesterov bool, skip bool) int
 
-// AdamWBF16WF32GBF16AVX512 is a step of AdamW on float32 weights, bf16 gradients and bf16 moments, all of
-// one length. The scalars are the first fields of reference.AdamWScalars. It counts the
-// elements that are not finite and, with skip, leaves them as they were. A call of 100,000
-// elements takes about 100 µs.
+// AdamWBF16WF32GBF16AVX512 is a step of AdamW on parameters of float32 weights,
+// bf16 gradients and bf16 moments. A parameter is kernels' adamWCall. The scalars are the
+// first fields of reference.AdamWScalars. It counts the elements that are not finite and, with
+// skip, leaves them as they were. A call of 100,000 elements takes about 100 µs.
 //
-//	for i := range w {
+//	for i := range w { // of each parameter
 //		e := s.update(w[i], g[i], m[i], v[i])
 //		if !e.finite() {
 //			nonFinite++
@@ -82,4 +82,4 @@ func AdamWBF16WBF16GF32AVX512(w []uint16, g []float32, m []uint16, v []uint16, s
 //	return nonFinite
 //
 //go:noescape
-func AdamWBF16WF32GBF16AVX512(w []float32, g []uint16, m []uint16, v []uint16, s *[11]float32, nesterov bool, skip bool) int
+func AdamWBF16WF32GBF16AVX512(parameters [][11]uintptr, s *[11]float32, nesterov bool, skip bool) int

@@ -4,56 +4,62 @@
 
 #include "textflag.h"
 
-// func AdamWBF16WF32GF32AVX512(w []float32, g []float32, m []uint16, v []uint16, s *[11]float32, nesterov bool, skip bool) int
+// func AdamWBF16WF32GF32AVX512(parameters [][11]uintptr, s *[11]float32, nesterov bool, skip bool) int
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, CMOV, MMX+, POPCNT
-TEXT ·AdamWBF16WF32GF32AVX512(SB), $0-120
-	MOVQ         w_base+0(FP), AX
-	MOVQ         g_base+24(FP), CX
-	MOVQ         m_base+48(FP), DX
-	MOVQ         v_base+72(FP), BX
-	MOVQ         w_len+8(FP), SI
-	XORQ         R8, R8
-	MOVQ         s+96(FP), R9
-	VBROADCASTSS (R9), Z1
-	VBROADCASTSS 4(R9), Z2
-	VBROADCASTSS 8(R9), Z3
-	VBROADCASTSS 12(R9), Z4
-	VBROADCASTSS 16(R9), Z5
-	VBROADCASTSS 20(R9), Z6
-	VBROADCASTSS 28(R9), Z7
-	VBROADCASTSS 32(R9), Z8
-	VBROADCASTSS 24(R9), Z9
+TEXT ·AdamWBF16WF32GF32AVX512(SB), $0-48
+	XORQ         CX, CX
+	MOVQ         s+24(FP), DX
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 8(DX), Z3
+	VBROADCASTSS 12(DX), Z4
+	VBROADCASTSS 16(DX), Z5
+	VBROADCASTSS 20(DX), Z6
+	VBROADCASTSS 28(DX), Z7
+	VBROADCASTSS 32(DX), Z8
+	VBROADCASTSS 24(DX), Z9
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VDIVPS       Z9, Z0, Z0
-	MOVL         $0xaaaaaaaa, DI
-	KMOVD        DI, K1
+	MOVL         $0xaaaaaaaa, AX
+	KMOVD        AX, K1
 	VMOVDQU64    halves_20000_60004_a0008_e000c_120010_160014_1a0018_1e001c_30001_70005_b0009_f000d_130011_170015_1b0019_1f001d<>+0(SB), Z10
 	VPBROADCASTD word_ffff0000<>+0(SB), Z11
 	VPBROADCASTD word_10001<>+0(SB), Z12
 	VPBROADCASTD word_80008000<>+0(SB), Z13
 	VMOVDQU64    mix_100000_110001_120002_130003_140004_150005_160006_170007_180008_190009_1a000a_1b000b_1c000c_1d000d_1e000e_1f000f<>+0(SB), Z14
-	CMPB         nesterov+104(FP), $0x00
-	JE           plain1
 
-nesterov2:
-	MOVQ         SI, DI
-	CMPQ         SI, $0x20
-	JB           careful3
-	MOVL         $0x00000020, DI
-	PREFETCHT0   1536(AX)
-	PREFETCHT0   1600(AX)
-	VMOVUPS      (AX), Z15
-	VMOVUPS      64(AX), Z16
-	PREFETCHT0   1536(CX)
-	PREFETCHT0   1600(CX)
-	VMOVUPS      (CX), Z17
-	VMOVUPS      64(CX), Z18
-	PREFETCHT0   1536(DX)
-	VPERMW       (DX), Z14, Z20
+parameter1:
+	SUBQ $0x01, parameters_len+8(FP)
+	JB   end2
+	MOVQ parameters_base+0(FP), AX
+	ADDQ $0x58, parameters_base+0(FP)
+	MOVQ (AX), BX
+	MOVQ 16(AX), SI
+	MOVQ 24(AX), DI
+	MOVQ 32(AX), R8
+	MOVQ 56(AX), R9
+	CMPB nesterov+32(FP), $0x00
+	JE   plain3
+
+nesterov4:
+	MOVQ         R9, AX
+	CMPQ         R9, $0x20
+	JB           careful5
+	MOVL         $0x00000020, AX
+	PREFETCHT0   1536(BX)
+	PREFETCHT0   1600(BX)
+	VMOVUPS      (BX), Z15
+	VMOVUPS      64(BX), Z16
+	PREFETCHT0   1536(SI)
+	PREFETCHT0   1600(SI)
+	VMOVUPS      (SI), Z17
+	VMOVUPS      64(SI), Z18
+	PREFETCHT0   1536(DI)
+	VPERMW       (DI), Z14, Z20
 	VPSLLD       $0x10, Z20, Z19
 	VPANDD       Z11, Z20, Z20
-	PREFETCHT0   1536(BX)
-	VPERMW       (BX), Z14, Z22
+	PREFETCHT0   1536(R8)
+	VPERMW       (R8), Z14, Z22
 	VPSLLD       $0x10, Z22, Z21
 	VPANDD       Z11, Z22, Z22
 	VMULPS       Z1, Z17, Z17
@@ -80,8 +86,8 @@ nesterov2:
 	VFNMADD231PS Z9, Z24, Z23
 	VFMADD231PS  Z0, Z23, Z24
 	VADDPS       Z7, Z24, Z24
-	VMULPS.BCST  36(R9), Z19, Z23
-	VMULPS.BCST  40(R9), Z17, Z17
+	VMULPS.BCST  36(DX), Z19, Z23
+	VMULPS.BCST  40(DX), Z17, Z17
 	VADDPS       Z17, Z23, Z23
 	VMULPS       Z8, Z23, Z17
 	VDIVPS       Z24, Z17, Z17
@@ -89,8 +95,8 @@ nesterov2:
 	VFNMADD231PS Z9, Z23, Z25
 	VFMADD231PS  Z0, Z25, Z23
 	VADDPS       Z7, Z23, Z23
-	VMULPS.BCST  36(R9), Z20, Z24
-	VMULPS.BCST  40(R9), Z18, Z18
+	VMULPS.BCST  36(DX), Z20, Z24
+	VMULPS.BCST  40(DX), Z18, Z18
 	VADDPS       Z18, Z24, Z24
 	VMULPS       Z8, Z24, Z18
 	VDIVPS       Z23, Z18, Z18
@@ -101,9 +107,9 @@ nesterov2:
 	VFMADD231PS  Z17, Z16, Z18
 	VCMPPS       $0x03, Z18, Z18, K2
 	KORTESTW     K2, K2
-	JNZ          careful3
-	VMOVUPS      Z15, (AX)
-	VMOVUPS      Z16, 64(AX)
+	JNZ          careful5
+	VMOVUPS      Z15, (BX)
+	VMOVUPS      Z16, 64(BX)
 	VPSLLD       $0x10, Z20, Z15
 	VPBLENDMW    Z15, Z19, K1, Z15
 	VPSRLD       $0x10, Z19, Z19
@@ -113,7 +119,7 @@ nesterov2:
 	VPCMPUW      $0x06, Z13, Z15, K2
 	VPADDW       Z12, Z19, K2, Z19
 	VPERMW       Z19, Z10, Z19
-	VMOVDQU16    Z19, (DX)
+	VMOVDQU16    Z19, (DI)
 	VPSLLD       $0x10, Z22, Z15
 	VPBLENDMW    Z15, Z21, K1, Z15
 	VPSRLD       $0x10, Z21, Z21
@@ -123,33 +129,33 @@ nesterov2:
 	VPCMPUW      $0x06, Z13, Z15, K2
 	VPADDW       Z12, Z21, K2, Z21
 	VPERMW       Z21, Z10, Z21
-	VMOVDQU16    Z21, (BX)
-	ADDQ         $0x00000080, AX
-	ADDQ         $0x00000080, CX
-	ADDQ         $0x00000040, DX
-	ADDQ         $0x00000040, BX
-	SUBQ         $0x20, SI
-	JMP          nesterov2
+	VMOVDQU16    Z21, (R8)
+	ADDQ         $0x00000080, BX
+	ADDQ         $0x00000080, SI
+	ADDQ         $0x00000040, DI
+	ADDQ         $0x00000040, R8
+	SUBQ         $0x20, R9
+	JMP          nesterov4
 
-plain1:
-	MOVQ         SI, DI
-	CMPQ         SI, $0x20
-	JB           careful3
-	MOVL         $0x00000020, DI
-	PREFETCHT0   1536(AX)
-	PREFETCHT0   1600(AX)
-	VMOVUPS      (AX), Z15
-	VMOVUPS      64(AX), Z16
-	PREFETCHT0   1536(CX)
-	PREFETCHT0   1600(CX)
-	VMOVUPS      (CX), Z17
-	VMOVUPS      64(CX), Z18
-	PREFETCHT0   1536(DX)
-	VPERMW       (DX), Z14, Z20
+plain3:
+	MOVQ         R9, AX
+	CMPQ         R9, $0x20
+	JB           careful5
+	MOVL         $0x00000020, AX
+	PREFETCHT0   1536(BX)
+	PREFETCHT0   1600(BX)
+	VMOVUPS      (BX), Z15
+	VMOVUPS      64(BX), Z16
+	PREFETCHT0   1536(SI)
+	PREFETCHT0   1600(SI)
+	VMOVUPS      (SI), Z17
+	VMOVUPS      64(SI), Z18
+	PREFETCHT0   1536(DI)
+	VPERMW       (DI), Z14, Z20
 	VPSLLD       $0x10, Z20, Z19
 	VPANDD       Z11, Z20, Z20
-	PREFETCHT0   1536(BX)
-	VPERMW       (BX), Z14, Z22
+	PREFETCHT0   1536(R8)
+	VPERMW       (R8), Z14, Z22
 	VPSLLD       $0x10, Z22, Z21
 	VPANDD       Z11, Z22, Z22
 	VMULPS       Z1, Z17, Z17
@@ -191,9 +197,9 @@ plain1:
 	VFMADD231PS  Z17, Z16, Z18
 	VCMPPS       $0x03, Z18, Z18, K2
 	KORTESTW     K2, K2
-	JNZ          careful3
-	VMOVUPS      Z15, (AX)
-	VMOVUPS      Z16, 64(AX)
+	JNZ          careful5
+	VMOVUPS      Z15, (BX)
+	VMOVUPS      Z16, 64(BX)
 	VPSLLD       $0x10, Z20, Z15
 	VPBLENDMW    Z15, Z19, K1, Z15
 	VPSRLD       $0x10, Z19, Z19
@@ -203,7 +209,7 @@ plain1:
 	VPCMPUW      $0x06, Z13, Z15, K2
 	VPADDW       Z12, Z19, K2, Z19
 	VPERMW       Z19, Z10, Z19
-	VMOVDQU16    Z19, (DX)
+	VMOVDQU16    Z19, (DI)
 	VPSLLD       $0x10, Z22, Z15
 	VPBLENDMW    Z15, Z21, K1, Z15
 	VPSRLD       $0x10, Z21, Z21
@@ -213,32 +219,32 @@ plain1:
 	VPCMPUW      $0x06, Z13, Z15, K2
 	VPADDW       Z12, Z21, K2, Z21
 	VPERMW       Z21, Z10, Z21
-	VMOVDQU16    Z21, (BX)
-	ADDQ         $0x00000080, AX
-	ADDQ         $0x00000080, CX
-	ADDQ         $0x00000040, DX
-	ADDQ         $0x00000040, BX
-	SUBQ         $0x20, SI
-	JMP          plain1
+	VMOVDQU16    Z21, (R8)
+	ADDQ         $0x00000080, BX
+	ADDQ         $0x00000080, SI
+	ADDQ         $0x00000040, DI
+	ADDQ         $0x00000040, R8
+	SUBQ         $0x20, R9
+	JMP          plain3
 
-careful3:
-	TESTQ DI, DI
-	JZ    finish4
+careful5:
+	TESTQ AX, AX
+	JZ    parameter1
 
-again5:
+again6:
 	MOVL         $0x00000010, R10
-	CMPQ         DI, R10
-	CMOVQLT      DI, R10
+	CMPQ         AX, R10
+	CMOVQLT      AX, R10
 	MOVL         $0x0000ffff, R11
 	BZHIL        R10, R11, R11
 	KMOVW        R11, K2
-	VMOVUPS.Z    (AX), K2, Z15
-	VMOVUPS.Z    (CX), K2, Z16
-	VPMOVZXWD.Z  (DX), K2, Z17
+	VMOVUPS.Z    (BX), K2, Z15
+	VMOVUPS.Z    (SI), K2, Z16
+	VPMOVZXWD.Z  (DI), K2, Z17
 	VPSLLD       $0x10, Z17, Z17
-	VPMOVZXWD.Z  (BX), K2, Z18
+	VPMOVZXWD.Z  (R8), K2, Z18
 	VPSLLD       $0x10, Z18, Z18
-	MOVBLZX      nesterov+104(FP), R10
+	MOVBLZX      nesterov+32(FP), R10
 	NEGL         R10
 	KMOVW        R10, K3
 	VMULPS       Z1, Z16, Z16
@@ -250,8 +256,8 @@ again5:
 	VMULPS       Z16, Z19, Z19
 	VMULPS       Z5, Z18, Z18
 	VADDPS       Z19, Z18, Z18
-	VMULPS.BCST  36(R9), Z17, Z19
-	VMULPS.BCST  40(R9), Z16, Z16
+	VMULPS.BCST  36(DX), Z17, Z19
+	VMULPS.BCST  40(DX), Z16, Z16
 	VADDPS       Z16, Z19, Z19
 	VSQRTPS      Z18, Z16
 	VDIVPS       Z9, Z16, Z16
@@ -266,13 +272,13 @@ again5:
 	KANDW        K2, K3, K3
 	KMOVW        K3, R10
 	POPCNTQ      R10, R10
-	ADDQ         R10, R8
-	MOVBLZX      skip+105(FP), R10
+	ADDQ         R10, CX
+	MOVBLZX      skip+33(FP), R10
 	NEGL         R10
 	KMOVW        R10, K4
 	KANDW        K4, K3, K3
 	KANDNW       K2, K3, K2
-	VMOVUPS      Z15, K2, (AX)
+	VMOVUPS      Z15, K2, (BX)
 	MOVL         $0xaaaaaaaa, R10
 	KMOVD        R10, K3
 	VMOVDQU64    halves_20000_60004_a0008_e000c_120010_160014_1a0018_1e001c_30001_70005_b0009_f000d_130011_170015_1b0019_1f001d<>+0(SB), Z15
@@ -286,7 +292,7 @@ again5:
 	VPADDD       Z17, Z20, Z20
 	VPORD        Z19, Z17, K3, Z20
 	VPSRLD       $0x10, Z20, Z20
-	VPMOVDW      Z20, K2, (DX)
+	VPMOVDW      Z20, K2, (DI)
 	MOVL         $0xaaaaaaaa, R10
 	KMOVD        R10, K3
 	VMOVDQU64    halves_20000_60004_a0008_e000c_120010_160014_1a0018_1e001c_30001_70005_b0009_f000d_130011_170015_1b0019_1f001d<>+0(SB), Z15
@@ -300,25 +306,25 @@ again5:
 	VPADDD       Z18, Z19, Z19
 	VPORD        Z17, Z18, K3, Z19
 	VPSRLD       $0x10, Z19, Z19
-	VPMOVDW      Z19, K2, (BX)
-	ADDQ         $0x00000040, AX
-	ADDQ         $0x00000040, CX
-	ADDQ         $0x00000020, DX
-	ADDQ         $0x00000020, BX
+	VPMOVDW      Z19, K2, (R8)
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000040, SI
+	ADDQ         $0x00000020, DI
+	ADDQ         $0x00000020, R8
 	MOVL         $0x00000010, R10
-	CMPQ         DI, R10
-	CMOVQLT      DI, R10
-	SUBQ         R10, SI
-	SUBQ         R10, DI
-	JNZ          again5
-	TESTQ        SI, SI
-	JZ           finish4
-	CMPB         nesterov+104(FP), $0x00
-	JE           plain1
-	JMP          nesterov2
+	CMPQ         AX, R10
+	CMOVQLT      AX, R10
+	SUBQ         R10, R9
+	SUBQ         R10, AX
+	JNZ          again6
+	TESTQ        R9, R9
+	JZ           parameter1
+	CMPB         nesterov+32(FP), $0x00
+	JE           plain3
+	JMP          nesterov4
 
-finish4:
-	MOVQ R8, ret+112(FP)
+end2:
+	MOVQ CX, ret+40(FP)
 	VZEROUPPER
 	RET
 
@@ -379,53 +385,59 @@ GLOBL word_1<>(SB), RODATA|NOPTR, $4
 DATA word_400000<>+0(SB)/4, $0x00400000
 GLOBL word_400000<>(SB), RODATA|NOPTR, $4
 
-// func AdamWBF16WBF16GBF16AVX512(w []uint16, g []uint16, m []uint16, v []uint16, s *[11]float32, nesterov bool, skip bool) int
+// func AdamWBF16WBF16GBF16AVX512(parameters [][11]uintptr, s *[11]float32, nesterov bool, skip bool) int
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, CMOV, MMX+, POPCNT
-TEXT ·AdamWBF16WBF16GBF16AVX512(SB), $0-120
-	MOVQ         w_base+0(FP), AX
-	MOVQ         g_base+24(FP), CX
-	MOVQ         m_base+48(FP), DX
-	MOVQ         v_base+72(FP), BX
-	MOVQ         w_len+8(FP), SI
-	XORQ         R8, R8
-	MOVQ         s+96(FP), R9
-	VBROADCASTSS (R9), Z1
-	VBROADCASTSS 4(R9), Z2
-	VBROADCASTSS 8(R9), Z3
-	VBROADCASTSS 12(R9), Z4
-	VBROADCASTSS 16(R9), Z5
-	VBROADCASTSS 20(R9), Z6
-	VBROADCASTSS 28(R9), Z7
-	VBROADCASTSS 32(R9), Z8
-	VBROADCASTSS 24(R9), Z9
+TEXT ·AdamWBF16WBF16GBF16AVX512(SB), $0-48
+	XORQ         CX, CX
+	MOVQ         s+24(FP), DX
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 8(DX), Z3
+	VBROADCASTSS 12(DX), Z4
+	VBROADCASTSS 16(DX), Z5
+	VBROADCASTSS 20(DX), Z6
+	VBROADCASTSS 28(DX), Z7
+	VBROADCASTSS 32(DX), Z8
+	VBROADCASTSS 24(DX), Z9
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VDIVPS       Z9, Z0, Z0
-	MOVL         $0xaaaaaaaa, DI
-	KMOVD        DI, K1
+	MOVL         $0xaaaaaaaa, AX
+	KMOVD        AX, K1
 	VMOVDQU64    halves_20000_60004_a0008_e000c_120010_160014_1a0018_1e001c_30001_70005_b0009_f000d_130011_170015_1b0019_1f001d<>+0(SB), Z10
 	VPBROADCASTD word_ffff0000<>+0(SB), Z10
 	VPBROADCASTD word_10001<>+0(SB), Z11
 	VPBROADCASTD word_80008000<>+0(SB), Z12
-	CMPB         nesterov+104(FP), $0x00
-	JE           plain6
 
-nesterov7:
-	MOVQ         SI, DI
-	CMPQ         SI, $0x20
-	JB           careful8
-	MOVL         $0x00000020, DI
-	PREFETCHT0   1536(AX)
-	VPSLLD       $0x10, (AX), Z13
-	VPANDD       (AX), Z10, Z14
-	PREFETCHT0   1536(CX)
-	VPSLLD       $0x10, (CX), Z15
-	VPANDD       (CX), Z10, Z16
-	PREFETCHT0   1536(DX)
-	VPSLLD       $0x10, (DX), Z17
-	VPANDD       (DX), Z10, Z18
+parameter7:
+	SUBQ $0x01, parameters_len+8(FP)
+	JB   end8
+	MOVQ parameters_base+0(FP), AX
+	ADDQ $0x58, parameters_base+0(FP)
+	MOVQ (AX), BX
+	MOVQ 16(AX), SI
+	MOVQ 24(AX), DI
+	MOVQ 32(AX), R8
+	MOVQ 56(AX), R9
+	CMPB nesterov+32(FP), $0x00
+	JE   plain9
+
+nesterov10:
+	MOVQ         R9, AX
+	CMPQ         R9, $0x20
+	JB           careful11
+	MOVL         $0x00000020, AX
 	PREFETCHT0   1536(BX)
-	VPSLLD       $0x10, (BX), Z19
-	VPANDD       (BX), Z10, Z20
+	VPSLLD       $0x10, (BX), Z13
+	VPANDD       (BX), Z10, Z14
+	PREFETCHT0   1536(SI)
+	VPSLLD       $0x10, (SI), Z15
+	VPANDD       (SI), Z10, Z16
+	PREFETCHT0   1536(DI)
+	VPSLLD       $0x10, (DI), Z17
+	VPANDD       (DI), Z10, Z18
+	PREFETCHT0   1536(R8)
+	VPSLLD       $0x10, (R8), Z19
+	VPANDD       (R8), Z10, Z20
 	VMULPS       Z1, Z15, Z15
 	VMULPS       Z2, Z13, Z13
 	VMULPS       Z4, Z15, Z21
@@ -450,8 +462,8 @@ nesterov7:
 	VFNMADD231PS Z9, Z22, Z21
 	VFMADD231PS  Z0, Z21, Z22
 	VADDPS       Z7, Z22, Z22
-	VMULPS.BCST  36(R9), Z17, Z21
-	VMULPS.BCST  40(R9), Z15, Z15
+	VMULPS.BCST  36(DX), Z17, Z21
+	VMULPS.BCST  40(DX), Z15, Z15
 	VADDPS       Z15, Z21, Z21
 	VMULPS       Z8, Z21, Z15
 	VDIVPS       Z22, Z15, Z15
@@ -459,8 +471,8 @@ nesterov7:
 	VFNMADD231PS Z9, Z21, Z23
 	VFMADD231PS  Z0, Z23, Z21
 	VADDPS       Z7, Z21, Z21
-	VMULPS.BCST  36(R9), Z18, Z22
-	VMULPS.BCST  40(R9), Z16, Z16
+	VMULPS.BCST  36(DX), Z18, Z22
+	VMULPS.BCST  40(DX), Z16, Z16
 	VADDPS       Z16, Z22, Z22
 	VMULPS       Z8, Z22, Z16
 	VDIVPS       Z21, Z16, Z16
@@ -471,7 +483,7 @@ nesterov7:
 	VFMADD231PS  Z15, Z14, Z16
 	VCMPPS       $0x03, Z16, Z16, K2
 	KORTESTW     K2, K2
-	JNZ          careful8
+	JNZ          careful11
 	VPSLLD       $0x10, Z14, Z15
 	VPBLENDMW    Z15, Z13, K1, Z15
 	VPSRLD       $0x10, Z13, Z13
@@ -480,7 +492,7 @@ nesterov7:
 	VPADDUSW     Z14, Z15, Z15
 	VPCMPUW      $0x06, Z12, Z15, K2
 	VPADDW       Z11, Z13, K2, Z13
-	VMOVDQU16    Z13, (AX)
+	VMOVDQU16    Z13, (BX)
 	VPSLLD       $0x10, Z18, Z13
 	VPBLENDMW    Z13, Z17, K1, Z13
 	VPSRLD       $0x10, Z17, Z17
@@ -489,7 +501,7 @@ nesterov7:
 	VPADDUSW     Z14, Z13, Z13
 	VPCMPUW      $0x06, Z12, Z13, K2
 	VPADDW       Z11, Z17, K2, Z17
-	VMOVDQU16    Z17, (DX)
+	VMOVDQU16    Z17, (DI)
 	VPSLLD       $0x10, Z20, Z13
 	VPBLENDMW    Z13, Z19, K1, Z13
 	VPSRLD       $0x10, Z19, Z19
@@ -498,31 +510,31 @@ nesterov7:
 	VPADDUSW     Z14, Z13, Z13
 	VPCMPUW      $0x06, Z12, Z13, K2
 	VPADDW       Z11, Z19, K2, Z19
-	VMOVDQU16    Z19, (BX)
-	ADDQ         $0x00000040, AX
-	ADDQ         $0x00000040, CX
-	ADDQ         $0x00000040, DX
+	VMOVDQU16    Z19, (R8)
 	ADDQ         $0x00000040, BX
-	SUBQ         $0x20, SI
-	JMP          nesterov7
+	ADDQ         $0x00000040, SI
+	ADDQ         $0x00000040, DI
+	ADDQ         $0x00000040, R8
+	SUBQ         $0x20, R9
+	JMP          nesterov10
 
-plain6:
-	MOVQ         SI, DI
-	CMPQ         SI, $0x20
-	JB           careful8
-	MOVL         $0x00000020, DI
-	PREFETCHT0   1536(AX)
-	VPSLLD       $0x10, (AX), Z13
-	VPANDD       (AX), Z10, Z14
-	PREFETCHT0   1536(CX)
-	VPSLLD       $0x10, (CX), Z15
-	VPANDD       (CX), Z10, Z16
-	PREFETCHT0   1536(DX)
-	VPSLLD       $0x10, (DX), Z17
-	VPANDD       (DX), Z10, Z18
+plain9:
+	MOVQ         R9, AX
+	CMPQ         R9, $0x20
+	JB           careful11
+	MOVL         $0x00000020, AX
 	PREFETCHT0   1536(BX)
-	VPSLLD       $0x10, (BX), Z19
-	VPANDD       (BX), Z10, Z20
+	VPSLLD       $0x10, (BX), Z13
+	VPANDD       (BX), Z10, Z14
+	PREFETCHT0   1536(SI)
+	VPSLLD       $0x10, (SI), Z15
+	VPANDD       (SI), Z10, Z16
+	PREFETCHT0   1536(DI)
+	VPSLLD       $0x10, (DI), Z17
+	VPANDD       (DI), Z10, Z18
+	PREFETCHT0   1536(R8)
+	VPSLLD       $0x10, (R8), Z19
+	VPANDD       (R8), Z10, Z20
 	VMULPS       Z1, Z15, Z15
 	VMULPS       Z2, Z13, Z13
 	VMULPS       Z4, Z15, Z21
@@ -562,7 +574,7 @@ plain6:
 	VFMADD231PS  Z15, Z14, Z16
 	VCMPPS       $0x03, Z16, Z16, K2
 	KORTESTW     K2, K2
-	JNZ          careful8
+	JNZ          careful11
 	VPSLLD       $0x10, Z14, Z15
 	VPBLENDMW    Z15, Z13, K1, Z15
 	VPSRLD       $0x10, Z13, Z13
@@ -571,7 +583,7 @@ plain6:
 	VPADDUSW     Z14, Z15, Z15
 	VPCMPUW      $0x06, Z12, Z15, K2
 	VPADDW       Z11, Z13, K2, Z13
-	VMOVDQU16    Z13, (AX)
+	VMOVDQU16    Z13, (BX)
 	VPSLLD       $0x10, Z18, Z13
 	VPBLENDMW    Z13, Z17, K1, Z13
 	VPSRLD       $0x10, Z17, Z17
@@ -580,7 +592,7 @@ plain6:
 	VPADDUSW     Z14, Z13, Z13
 	VPCMPUW      $0x06, Z12, Z13, K2
 	VPADDW       Z11, Z17, K2, Z17
-	VMOVDQU16    Z17, (DX)
+	VMOVDQU16    Z17, (DI)
 	VPSLLD       $0x10, Z20, Z13
 	VPBLENDMW    Z13, Z19, K1, Z13
 	VPSRLD       $0x10, Z19, Z19
@@ -589,34 +601,34 @@ plain6:
 	VPADDUSW     Z14, Z13, Z13
 	VPCMPUW      $0x06, Z12, Z13, K2
 	VPADDW       Z11, Z19, K2, Z19
-	VMOVDQU16    Z19, (BX)
-	ADDQ         $0x00000040, AX
-	ADDQ         $0x00000040, CX
-	ADDQ         $0x00000040, DX
+	VMOVDQU16    Z19, (R8)
 	ADDQ         $0x00000040, BX
-	SUBQ         $0x20, SI
-	JMP          plain6
+	ADDQ         $0x00000040, SI
+	ADDQ         $0x00000040, DI
+	ADDQ         $0x00000040, R8
+	SUBQ         $0x20, R9
+	JMP          plain9
 
-careful8:
-	TESTQ DI, DI
-	JZ    finish9
+careful11:
+	TESTQ AX, AX
+	JZ    parameter7
 
-again10:
+again12:
 	MOVL         $0x00000010, R10
-	CMPQ         DI, R10
-	CMOVQLT      DI, R10
+	CMPQ         AX, R10
+	CMOVQLT      AX, R10
 	MOVL         $0x0000ffff, R11
 	BZHIL        R10, R11, R11
 	KMOVW        R11, K2
-	VPMOVZXWD.Z  (AX), K2, Z13
+	VPMOVZXWD.Z  (BX), K2, Z13
 	VPSLLD       $0x10, Z13, Z13
-	VPMOVZXWD.Z  (CX), K2, Z14
+	VPMOVZXWD.Z  (SI), K2, Z14
 	VPSLLD       $0x10, Z14, Z14
-	VPMOVZXWD.Z  (DX), K2, Z15
+	VPMOVZXWD.Z  (DI), K2, Z15
 	VPSLLD       $0x10, Z15, Z15
-	VPMOVZXWD.Z  (BX), K2, Z16
+	VPMOVZXWD.Z  (R8), K2, Z16
 	VPSLLD       $0x10, Z16, Z16
-	MOVBLZX      nesterov+104(FP), R10
+	MOVBLZX      nesterov+32(FP), R10
 	NEGL         R10
 	KMOVW        R10, K3
 	VMULPS       Z1, Z14, Z14
@@ -628,8 +640,8 @@ again10:
 	VMULPS       Z14, Z17, Z17
 	VMULPS       Z5, Z16, Z16
 	VADDPS       Z17, Z16, Z16
-	VMULPS.BCST  36(R9), Z15, Z17
-	VMULPS.BCST  40(R9), Z14, Z14
+	VMULPS.BCST  36(DX), Z15, Z17
+	VMULPS.BCST  40(DX), Z14, Z14
 	VADDPS       Z14, Z17, Z17
 	VSQRTPS      Z16, Z14
 	VDIVPS       Z9, Z14, Z14
@@ -644,8 +656,8 @@ again10:
 	KANDW        K2, K3, K3
 	KMOVW        K3, R10
 	POPCNTQ      R10, R10
-	ADDQ         R10, R8
-	MOVBLZX      skip+105(FP), R10
+	ADDQ         R10, CX
+	MOVBLZX      skip+33(FP), R10
 	NEGL         R10
 	KMOVW        R10, K4
 	KANDW        K4, K3, K3
@@ -663,7 +675,7 @@ again10:
 	VPADDD       Z13, Z19, Z19
 	VPORD        Z18, Z13, K3, Z19
 	VPSRLD       $0x10, Z19, Z19
-	VPMOVDW      Z19, K2, (AX)
+	VPMOVDW      Z19, K2, (BX)
 	MOVL         $0xaaaaaaaa, R10
 	KMOVD        R10, K3
 	VMOVDQU64    halves_20000_60004_a0008_e000c_120010_160014_1a0018_1e001c_30001_70005_b0009_f000d_130011_170015_1b0019_1f001d<>+0(SB), Z13
@@ -677,7 +689,7 @@ again10:
 	VPADDD       Z15, Z18, Z18
 	VPORD        Z17, Z15, K3, Z18
 	VPSRLD       $0x10, Z18, Z18
-	VPMOVDW      Z18, K2, (DX)
+	VPMOVDW      Z18, K2, (DI)
 	MOVL         $0xaaaaaaaa, R10
 	KMOVD        R10, K3
 	VMOVDQU64    halves_20000_60004_a0008_e000c_120010_160014_1a0018_1e001c_30001_70005_b0009_f000d_130011_170015_1b0019_1f001d<>+0(SB), Z13
@@ -691,78 +703,84 @@ again10:
 	VPADDD       Z16, Z17, Z17
 	VPORD        Z15, Z16, K3, Z17
 	VPSRLD       $0x10, Z17, Z17
-	VPMOVDW      Z17, K2, (BX)
-	ADDQ         $0x00000020, AX
-	ADDQ         $0x00000020, CX
-	ADDQ         $0x00000020, DX
+	VPMOVDW      Z17, K2, (R8)
 	ADDQ         $0x00000020, BX
+	ADDQ         $0x00000020, SI
+	ADDQ         $0x00000020, DI
+	ADDQ         $0x00000020, R8
 	MOVL         $0x00000010, R10
-	CMPQ         DI, R10
-	CMOVQLT      DI, R10
-	SUBQ         R10, SI
-	SUBQ         R10, DI
-	JNZ          again10
-	TESTQ        SI, SI
-	JZ           finish9
-	CMPB         nesterov+104(FP), $0x00
-	JE           plain6
-	JMP          nesterov7
+	CMPQ         AX, R10
+	CMOVQLT      AX, R10
+	SUBQ         R10, R9
+	SUBQ         R10, AX
+	JNZ          again12
+	TESTQ        R9, R9
+	JZ           parameter7
+	CMPB         nesterov+32(FP), $0x00
+	JE           plain9
+	JMP          nesterov10
 
-finish9:
-	MOVQ R8, ret+112(FP)
+end8:
+	MOVQ CX, ret+40(FP)
 	VZEROUPPER
 	RET
 
-// func AdamWBF16WBF16GF32AVX512(w []uint16, g []float32, m []uint16, v []uint16, s *[11]float32, nesterov bool, skip bool) int
+// func AdamWBF16WBF16GF32AVX512(parameters [][11]uintptr, s *[11]float32, nesterov bool, skip bool) int
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, CMOV, MMX+, POPCNT
-TEXT ·AdamWBF16WBF16GF32AVX512(SB), $0-120
-	MOVQ         w_base+0(FP), AX
-	MOVQ         g_base+24(FP), CX
-	MOVQ         m_base+48(FP), DX
-	MOVQ         v_base+72(FP), BX
-	MOVQ         w_len+8(FP), SI
-	XORQ         R8, R8
-	MOVQ         s+96(FP), R9
-	VBROADCASTSS (R9), Z1
-	VBROADCASTSS 4(R9), Z2
-	VBROADCASTSS 8(R9), Z3
-	VBROADCASTSS 12(R9), Z4
-	VBROADCASTSS 16(R9), Z5
-	VBROADCASTSS 20(R9), Z6
-	VBROADCASTSS 28(R9), Z7
-	VBROADCASTSS 32(R9), Z8
-	VBROADCASTSS 24(R9), Z9
+TEXT ·AdamWBF16WBF16GF32AVX512(SB), $0-48
+	XORQ         CX, CX
+	MOVQ         s+24(FP), DX
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 8(DX), Z3
+	VBROADCASTSS 12(DX), Z4
+	VBROADCASTSS 16(DX), Z5
+	VBROADCASTSS 20(DX), Z6
+	VBROADCASTSS 28(DX), Z7
+	VBROADCASTSS 32(DX), Z8
+	VBROADCASTSS 24(DX), Z9
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VDIVPS       Z9, Z0, Z0
-	MOVL         $0xaaaaaaaa, DI
-	KMOVD        DI, K1
+	MOVL         $0xaaaaaaaa, AX
+	KMOVD        AX, K1
 	VMOVDQU64    halves_20000_60004_a0008_e000c_120010_160014_1a0018_1e001c_30001_70005_b0009_f000d_130011_170015_1b0019_1f001d<>+0(SB), Z10
 	VPBROADCASTD word_ffff0000<>+0(SB), Z11
 	VPBROADCASTD word_10001<>+0(SB), Z12
 	VPBROADCASTD word_80008000<>+0(SB), Z13
 	VMOVDQU64    mix_100000_110001_120002_130003_140004_150005_160006_170007_180008_190009_1a000a_1b000b_1c000c_1d000d_1e000e_1f000f<>+0(SB), Z14
-	CMPB         nesterov+104(FP), $0x00
-	JE           plain11
 
-nesterov12:
-	MOVQ         SI, DI
-	CMPQ         SI, $0x20
-	JB           careful13
-	MOVL         $0x00000020, DI
-	PREFETCHT0   1536(AX)
-	VPERMW       (AX), Z14, Z16
+parameter13:
+	SUBQ $0x01, parameters_len+8(FP)
+	JB   end14
+	MOVQ parameters_base+0(FP), AX
+	ADDQ $0x58, parameters_base+0(FP)
+	MOVQ (AX), BX
+	MOVQ 16(AX), SI
+	MOVQ 24(AX), DI
+	MOVQ 32(AX), R8
+	MOVQ 56(AX), R9
+	CMPB nesterov+32(FP), $0x00
+	JE   plain15
+
+nesterov16:
+	MOVQ         R9, AX
+	CMPQ         R9, $0x20
+	JB           careful17
+	MOVL         $0x00000020, AX
+	PREFETCHT0   1536(BX)
+	VPERMW       (BX), Z14, Z16
 	VPSLLD       $0x10, Z16, Z15
 	VPANDD       Z11, Z16, Z16
-	PREFETCHT0   1536(CX)
-	PREFETCHT0   1600(CX)
-	VMOVUPS      (CX), Z17
-	VMOVUPS      64(CX), Z18
-	PREFETCHT0   1536(DX)
-	VPERMW       (DX), Z14, Z20
+	PREFETCHT0   1536(SI)
+	PREFETCHT0   1600(SI)
+	VMOVUPS      (SI), Z17
+	VMOVUPS      64(SI), Z18
+	PREFETCHT0   1536(DI)
+	VPERMW       (DI), Z14, Z20
 	VPSLLD       $0x10, Z20, Z19
 	VPANDD       Z11, Z20, Z20
-	PREFETCHT0   1536(BX)
-	VPERMW       (BX), Z14, Z22
+	PREFETCHT0   1536(R8)
+	VPERMW       (R8), Z14, Z22
 	VPSLLD       $0x10, Z22, Z21
 	VPANDD       Z11, Z22, Z22
 	VMULPS       Z1, Z17, Z17
@@ -789,8 +807,8 @@ nesterov12:
 	VFNMADD231PS Z9, Z24, Z23
 	VFMADD231PS  Z0, Z23, Z24
 	VADDPS       Z7, Z24, Z24
-	VMULPS.BCST  36(R9), Z19, Z23
-	VMULPS.BCST  40(R9), Z17, Z17
+	VMULPS.BCST  36(DX), Z19, Z23
+	VMULPS.BCST  40(DX), Z17, Z17
 	VADDPS       Z17, Z23, Z23
 	VMULPS       Z8, Z23, Z17
 	VDIVPS       Z24, Z17, Z17
@@ -798,8 +816,8 @@ nesterov12:
 	VFNMADD231PS Z9, Z23, Z25
 	VFMADD231PS  Z0, Z25, Z23
 	VADDPS       Z7, Z23, Z23
-	VMULPS.BCST  36(R9), Z20, Z24
-	VMULPS.BCST  40(R9), Z18, Z18
+	VMULPS.BCST  36(DX), Z20, Z24
+	VMULPS.BCST  40(DX), Z18, Z18
 	VADDPS       Z18, Z24, Z24
 	VMULPS       Z8, Z24, Z18
 	VDIVPS       Z23, Z18, Z18
@@ -810,7 +828,7 @@ nesterov12:
 	VFMADD231PS  Z17, Z16, Z18
 	VCMPPS       $0x03, Z18, Z18, K2
 	KORTESTW     K2, K2
-	JNZ          careful13
+	JNZ          careful17
 	VPSLLD       $0x10, Z16, Z17
 	VPBLENDMW    Z17, Z15, K1, Z17
 	VPSRLD       $0x10, Z15, Z15
@@ -820,7 +838,7 @@ nesterov12:
 	VPCMPUW      $0x06, Z13, Z17, K2
 	VPADDW       Z12, Z15, K2, Z15
 	VPERMW       Z15, Z10, Z15
-	VMOVDQU16    Z15, (AX)
+	VMOVDQU16    Z15, (BX)
 	VPSLLD       $0x10, Z20, Z15
 	VPBLENDMW    Z15, Z19, K1, Z15
 	VPSRLD       $0x10, Z19, Z19
@@ -830,7 +848,7 @@ nesterov12:
 	VPCMPUW      $0x06, Z13, Z15, K2
 	VPADDW       Z12, Z19, K2, Z19
 	VPERMW       Z19, Z10, Z19
-	VMOVDQU16    Z19, (DX)
+	VMOVDQU16    Z19, (DI)
 	VPSLLD       $0x10, Z22, Z15
 	VPBLENDMW    Z15, Z21, K1, Z15
 	VPSRLD       $0x10, Z21, Z21
@@ -840,33 +858,33 @@ nesterov12:
 	VPCMPUW      $0x06, Z13, Z15, K2
 	VPADDW       Z12, Z21, K2, Z21
 	VPERMW       Z21, Z10, Z21
-	VMOVDQU16    Z21, (BX)
-	ADDQ         $0x00000040, AX
-	ADDQ         $0x00000080, CX
-	ADDQ         $0x00000040, DX
+	VMOVDQU16    Z21, (R8)
 	ADDQ         $0x00000040, BX
-	SUBQ         $0x20, SI
-	JMP          nesterov12
+	ADDQ         $0x00000080, SI
+	ADDQ         $0x00000040, DI
+	ADDQ         $0x00000040, R8
+	SUBQ         $0x20, R9
+	JMP          nesterov16
 
-plain11:
-	MOVQ         SI, DI
-	CMPQ         SI, $0x20
-	JB           careful13
-	MOVL         $0x00000020, DI
-	PREFETCHT0   1536(AX)
-	VPERMW       (AX), Z14, Z16
+plain15:
+	MOVQ         R9, AX
+	CMPQ         R9, $0x20
+	JB           careful17
+	MOVL         $0x00000020, AX
+	PREFETCHT0   1536(BX)
+	VPERMW       (BX), Z14, Z16
 	VPSLLD       $0x10, Z16, Z15
 	VPANDD       Z11, Z16, Z16
-	PREFETCHT0   1536(CX)
-	PREFETCHT0   1600(CX)
-	VMOVUPS      (CX), Z17
-	VMOVUPS      64(CX), Z18
-	PREFETCHT0   1536(DX)
-	VPERMW       (DX), Z14, Z20
+	PREFETCHT0   1536(SI)
+	PREFETCHT0   1600(SI)
+	VMOVUPS      (SI), Z17
+	VMOVUPS      64(SI), Z18
+	PREFETCHT0   1536(DI)
+	VPERMW       (DI), Z14, Z20
 	VPSLLD       $0x10, Z20, Z19
 	VPANDD       Z11, Z20, Z20
-	PREFETCHT0   1536(BX)
-	VPERMW       (BX), Z14, Z22
+	PREFETCHT0   1536(R8)
+	VPERMW       (R8), Z14, Z22
 	VPSLLD       $0x10, Z22, Z21
 	VPANDD       Z11, Z22, Z22
 	VMULPS       Z1, Z17, Z17
@@ -908,7 +926,7 @@ plain11:
 	VFMADD231PS  Z17, Z16, Z18
 	VCMPPS       $0x03, Z18, Z18, K2
 	KORTESTW     K2, K2
-	JNZ          careful13
+	JNZ          careful17
 	VPSLLD       $0x10, Z16, Z17
 	VPBLENDMW    Z17, Z15, K1, Z17
 	VPSRLD       $0x10, Z15, Z15
@@ -918,7 +936,7 @@ plain11:
 	VPCMPUW      $0x06, Z13, Z17, K2
 	VPADDW       Z12, Z15, K2, Z15
 	VPERMW       Z15, Z10, Z15
-	VMOVDQU16    Z15, (AX)
+	VMOVDQU16    Z15, (BX)
 	VPSLLD       $0x10, Z20, Z15
 	VPBLENDMW    Z15, Z19, K1, Z15
 	VPSRLD       $0x10, Z19, Z19
@@ -928,7 +946,7 @@ plain11:
 	VPCMPUW      $0x06, Z13, Z15, K2
 	VPADDW       Z12, Z19, K2, Z19
 	VPERMW       Z19, Z10, Z19
-	VMOVDQU16    Z19, (DX)
+	VMOVDQU16    Z19, (DI)
 	VPSLLD       $0x10, Z22, Z15
 	VPBLENDMW    Z15, Z21, K1, Z15
 	VPSRLD       $0x10, Z21, Z21
@@ -938,33 +956,33 @@ plain11:
 	VPCMPUW      $0x06, Z13, Z15, K2
 	VPADDW       Z12, Z21, K2, Z21
 	VPERMW       Z21, Z10, Z21
-	VMOVDQU16    Z21, (BX)
-	ADDQ         $0x00000040, AX
-	ADDQ         $0x00000080, CX
-	ADDQ         $0x00000040, DX
+	VMOVDQU16    Z21, (R8)
 	ADDQ         $0x00000040, BX
-	SUBQ         $0x20, SI
-	JMP          plain11
+	ADDQ         $0x00000080, SI
+	ADDQ         $0x00000040, DI
+	ADDQ         $0x00000040, R8
+	SUBQ         $0x20, R9
+	JMP          plain15
 
-careful13:
-	TESTQ DI, DI
-	JZ    finish14
+careful17:
+	TESTQ AX, AX
+	JZ    parameter13
 
-again15:
+again18:
 	MOVL         $0x00000010, R10
-	CMPQ         DI, R10
-	CMOVQLT      DI, R10
+	CMPQ         AX, R10
+	CMOVQLT      AX, R10
 	MOVL         $0x0000ffff, R11
 	BZHIL        R10, R11, R11
 	KMOVW        R11, K2
-	VPMOVZXWD.Z  (AX), K2, Z15
+	VPMOVZXWD.Z  (BX), K2, Z15
 	VPSLLD       $0x10, Z15, Z15
-	VMOVUPS.Z    (CX), K2, Z16
-	VPMOVZXWD.Z  (DX), K2, Z17
+	VMOVUPS.Z    (SI), K2, Z16
+	VPMOVZXWD.Z  (DI), K2, Z17
 	VPSLLD       $0x10, Z17, Z17
-	VPMOVZXWD.Z  (BX), K2, Z18
+	VPMOVZXWD.Z  (R8), K2, Z18
 	VPSLLD       $0x10, Z18, Z18
-	MOVBLZX      nesterov+104(FP), R10
+	MOVBLZX      nesterov+32(FP), R10
 	NEGL         R10
 	KMOVW        R10, K3
 	VMULPS       Z1, Z16, Z16
@@ -976,8 +994,8 @@ again15:
 	VMULPS       Z16, Z19, Z19
 	VMULPS       Z5, Z18, Z18
 	VADDPS       Z19, Z18, Z18
-	VMULPS.BCST  36(R9), Z17, Z19
-	VMULPS.BCST  40(R9), Z16, Z16
+	VMULPS.BCST  36(DX), Z17, Z19
+	VMULPS.BCST  40(DX), Z16, Z16
 	VADDPS       Z16, Z19, Z19
 	VSQRTPS      Z18, Z16
 	VDIVPS       Z9, Z16, Z16
@@ -992,8 +1010,8 @@ again15:
 	KANDW        K2, K3, K3
 	KMOVW        K3, R10
 	POPCNTQ      R10, R10
-	ADDQ         R10, R8
-	MOVBLZX      skip+105(FP), R10
+	ADDQ         R10, CX
+	MOVBLZX      skip+33(FP), R10
 	NEGL         R10
 	KMOVW        R10, K4
 	KANDW        K4, K3, K3
@@ -1011,7 +1029,7 @@ again15:
 	VPADDD       Z15, Z21, Z21
 	VPORD        Z20, Z15, K3, Z21
 	VPSRLD       $0x10, Z21, Z21
-	VPMOVDW      Z21, K2, (AX)
+	VPMOVDW      Z21, K2, (BX)
 	MOVL         $0xaaaaaaaa, R10
 	KMOVD        R10, K3
 	VMOVDQU64    halves_20000_60004_a0008_e000c_120010_160014_1a0018_1e001c_30001_70005_b0009_f000d_130011_170015_1b0019_1f001d<>+0(SB), Z15
@@ -1025,7 +1043,7 @@ again15:
 	VPADDD       Z17, Z20, Z20
 	VPORD        Z19, Z17, K3, Z20
 	VPSRLD       $0x10, Z20, Z20
-	VPMOVDW      Z20, K2, (DX)
+	VPMOVDW      Z20, K2, (DI)
 	MOVL         $0xaaaaaaaa, R10
 	KMOVD        R10, K3
 	VMOVDQU64    halves_20000_60004_a0008_e000c_120010_160014_1a0018_1e001c_30001_70005_b0009_f000d_130011_170015_1b0019_1f001d<>+0(SB), Z15
@@ -1039,78 +1057,84 @@ again15:
 	VPADDD       Z18, Z19, Z19
 	VPORD        Z17, Z18, K3, Z19
 	VPSRLD       $0x10, Z19, Z19
-	VPMOVDW      Z19, K2, (BX)
-	ADDQ         $0x00000020, AX
-	ADDQ         $0x00000040, CX
-	ADDQ         $0x00000020, DX
+	VPMOVDW      Z19, K2, (R8)
 	ADDQ         $0x00000020, BX
+	ADDQ         $0x00000040, SI
+	ADDQ         $0x00000020, DI
+	ADDQ         $0x00000020, R8
 	MOVL         $0x00000010, R10
-	CMPQ         DI, R10
-	CMOVQLT      DI, R10
-	SUBQ         R10, SI
-	SUBQ         R10, DI
-	JNZ          again15
-	TESTQ        SI, SI
-	JZ           finish14
-	CMPB         nesterov+104(FP), $0x00
-	JE           plain11
-	JMP          nesterov12
+	CMPQ         AX, R10
+	CMOVQLT      AX, R10
+	SUBQ         R10, R9
+	SUBQ         R10, AX
+	JNZ          again18
+	TESTQ        R9, R9
+	JZ           parameter13
+	CMPB         nesterov+32(FP), $0x00
+	JE           plain15
+	JMP          nesterov16
 
-finish14:
-	MOVQ R8, ret+112(FP)
+end14:
+	MOVQ CX, ret+40(FP)
 	VZEROUPPER
 	RET
 
-// func AdamWBF16WF32GBF16AVX512(w []float32, g []uint16, m []uint16, v []uint16, s *[11]float32, nesterov bool, skip bool) int
+// func AdamWBF16WF32GBF16AVX512(parameters [][11]uintptr, s *[11]float32, nesterov bool, skip bool) int
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, CMOV, MMX+, POPCNT
-TEXT ·AdamWBF16WF32GBF16AVX512(SB), $0-120
-	MOVQ         w_base+0(FP), AX
-	MOVQ         g_base+24(FP), CX
-	MOVQ         m_base+48(FP), DX
-	MOVQ         v_base+72(FP), BX
-	MOVQ         w_len+8(FP), SI
-	XORQ         R8, R8
-	MOVQ         s+96(FP), R9
-	VBROADCASTSS (R9), Z1
-	VBROADCASTSS 4(R9), Z2
-	VBROADCASTSS 8(R9), Z3
-	VBROADCASTSS 12(R9), Z4
-	VBROADCASTSS 16(R9), Z5
-	VBROADCASTSS 20(R9), Z6
-	VBROADCASTSS 28(R9), Z7
-	VBROADCASTSS 32(R9), Z8
-	VBROADCASTSS 24(R9), Z9
+TEXT ·AdamWBF16WF32GBF16AVX512(SB), $0-48
+	XORQ         CX, CX
+	MOVQ         s+24(FP), DX
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 8(DX), Z3
+	VBROADCASTSS 12(DX), Z4
+	VBROADCASTSS 16(DX), Z5
+	VBROADCASTSS 20(DX), Z6
+	VBROADCASTSS 28(DX), Z7
+	VBROADCASTSS 32(DX), Z8
+	VBROADCASTSS 24(DX), Z9
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VDIVPS       Z9, Z0, Z0
-	MOVL         $0xaaaaaaaa, DI
-	KMOVD        DI, K1
+	MOVL         $0xaaaaaaaa, AX
+	KMOVD        AX, K1
 	VMOVDQU64    halves_20000_60004_a0008_e000c_120010_160014_1a0018_1e001c_30001_70005_b0009_f000d_130011_170015_1b0019_1f001d<>+0(SB), Z10
 	VPBROADCASTD word_ffff0000<>+0(SB), Z11
 	VPBROADCASTD word_10001<>+0(SB), Z12
 	VPBROADCASTD word_80008000<>+0(SB), Z13
 	VMOVDQU64    mix_100000_110001_120002_130003_140004_150005_160006_170007_180008_190009_1a000a_1b000b_1c000c_1d000d_1e000e_1f000f<>+0(SB), Z14
-	CMPB         nesterov+104(FP), $0x00
-	JE           plain16
 
-nesterov17:
-	MOVQ         SI, DI
-	CMPQ         SI, $0x20
-	JB           careful18
-	MOVL         $0x00000020, DI
-	PREFETCHT0   1536(AX)
-	PREFETCHT0   1600(AX)
-	VMOVUPS      (AX), Z15
-	VMOVUPS      64(AX), Z16
-	PREFETCHT0   1536(CX)
-	VPERMW       (CX), Z14, Z18
+parameter19:
+	SUBQ $0x01, parameters_len+8(FP)
+	JB   end20
+	MOVQ parameters_base+0(FP), AX
+	ADDQ $0x58, parameters_base+0(FP)
+	MOVQ (AX), BX
+	MOVQ 16(AX), SI
+	MOVQ 24(AX), DI
+	MOVQ 32(AX), R8
+	MOVQ 56(AX), R9
+	CMPB nesterov+32(FP), $0x00
+	JE   plain21
+
+nesterov22:
+	MOVQ         R9, AX
+	CMPQ         R9, $0x20
+	JB           careful23
+	MOVL         $0x00000020, AX
+	PREFETCHT0   1536(BX)
+	PREFETCHT0   1600(BX)
+	VMOVUPS      (BX), Z15
+	VMOVUPS      64(BX), Z16
+	PREFETCHT0   1536(SI)
+	VPERMW       (SI), Z14, Z18
 	VPSLLD       $0x10, Z18, Z17
 	VPANDD       Z11, Z18, Z18
-	PREFETCHT0   1536(DX)
-	VPERMW       (DX), Z14, Z20
+	PREFETCHT0   1536(DI)
+	VPERMW       (DI), Z14, Z20
 	VPSLLD       $0x10, Z20, Z19
 	VPANDD       Z11, Z20, Z20
-	PREFETCHT0   1536(BX)
-	VPERMW       (BX), Z14, Z22
+	PREFETCHT0   1536(R8)
+	VPERMW       (R8), Z14, Z22
 	VPSLLD       $0x10, Z22, Z21
 	VPANDD       Z11, Z22, Z22
 	VMULPS       Z1, Z17, Z17
@@ -1137,8 +1161,8 @@ nesterov17:
 	VFNMADD231PS Z9, Z24, Z23
 	VFMADD231PS  Z0, Z23, Z24
 	VADDPS       Z7, Z24, Z24
-	VMULPS.BCST  36(R9), Z19, Z23
-	VMULPS.BCST  40(R9), Z17, Z17
+	VMULPS.BCST  36(DX), Z19, Z23
+	VMULPS.BCST  40(DX), Z17, Z17
 	VADDPS       Z17, Z23, Z23
 	VMULPS       Z8, Z23, Z17
 	VDIVPS       Z24, Z17, Z17
@@ -1146,8 +1170,8 @@ nesterov17:
 	VFNMADD231PS Z9, Z23, Z25
 	VFMADD231PS  Z0, Z25, Z23
 	VADDPS       Z7, Z23, Z23
-	VMULPS.BCST  36(R9), Z20, Z24
-	VMULPS.BCST  40(R9), Z18, Z18
+	VMULPS.BCST  36(DX), Z20, Z24
+	VMULPS.BCST  40(DX), Z18, Z18
 	VADDPS       Z18, Z24, Z24
 	VMULPS       Z8, Z24, Z18
 	VDIVPS       Z23, Z18, Z18
@@ -1158,9 +1182,9 @@ nesterov17:
 	VFMADD231PS  Z17, Z16, Z18
 	VCMPPS       $0x03, Z18, Z18, K2
 	KORTESTW     K2, K2
-	JNZ          careful18
-	VMOVUPS      Z15, (AX)
-	VMOVUPS      Z16, 64(AX)
+	JNZ          careful23
+	VMOVUPS      Z15, (BX)
+	VMOVUPS      Z16, 64(BX)
 	VPSLLD       $0x10, Z20, Z15
 	VPBLENDMW    Z15, Z19, K1, Z15
 	VPSRLD       $0x10, Z19, Z19
@@ -1170,7 +1194,7 @@ nesterov17:
 	VPCMPUW      $0x06, Z13, Z15, K2
 	VPADDW       Z12, Z19, K2, Z19
 	VPERMW       Z19, Z10, Z19
-	VMOVDQU16    Z19, (DX)
+	VMOVDQU16    Z19, (DI)
 	VPSLLD       $0x10, Z22, Z15
 	VPBLENDMW    Z15, Z21, K1, Z15
 	VPSRLD       $0x10, Z21, Z21
@@ -1180,33 +1204,33 @@ nesterov17:
 	VPCMPUW      $0x06, Z13, Z15, K2
 	VPADDW       Z12, Z21, K2, Z21
 	VPERMW       Z21, Z10, Z21
-	VMOVDQU16    Z21, (BX)
-	ADDQ         $0x00000080, AX
-	ADDQ         $0x00000040, CX
-	ADDQ         $0x00000040, DX
-	ADDQ         $0x00000040, BX
-	SUBQ         $0x20, SI
-	JMP          nesterov17
+	VMOVDQU16    Z21, (R8)
+	ADDQ         $0x00000080, BX
+	ADDQ         $0x00000040, SI
+	ADDQ         $0x00000040, DI
+	ADDQ         $0x00000040, R8
+	SUBQ         $0x20, R9
+	JMP          nesterov22
 
-plain16:
-	MOVQ         SI, DI
-	CMPQ         SI, $0x20
-	JB           careful18
-	MOVL         $0x00000020, DI
-	PREFETCHT0   1536(AX)
-	PREFETCHT0   1600(AX)
-	VMOVUPS      (AX), Z15
-	VMOVUPS      64(AX), Z16
-	PREFETCHT0   1536(CX)
-	VPERMW       (CX), Z14, Z18
+plain21:
+	MOVQ         R9, AX
+	CMPQ         R9, $0x20
+	JB           careful23
+	MOVL         $0x00000020, AX
+	PREFETCHT0   1536(BX)
+	PREFETCHT0   1600(BX)
+	VMOVUPS      (BX), Z15
+	VMOVUPS      64(BX), Z16
+	PREFETCHT0   1536(SI)
+	VPERMW       (SI), Z14, Z18
 	VPSLLD       $0x10, Z18, Z17
 	VPANDD       Z11, Z18, Z18
-	PREFETCHT0   1536(DX)
-	VPERMW       (DX), Z14, Z20
+	PREFETCHT0   1536(DI)
+	VPERMW       (DI), Z14, Z20
 	VPSLLD       $0x10, Z20, Z19
 	VPANDD       Z11, Z20, Z20
-	PREFETCHT0   1536(BX)
-	VPERMW       (BX), Z14, Z22
+	PREFETCHT0   1536(R8)
+	VPERMW       (R8), Z14, Z22
 	VPSLLD       $0x10, Z22, Z21
 	VPANDD       Z11, Z22, Z22
 	VMULPS       Z1, Z17, Z17
@@ -1248,9 +1272,9 @@ plain16:
 	VFMADD231PS  Z17, Z16, Z18
 	VCMPPS       $0x03, Z18, Z18, K2
 	KORTESTW     K2, K2
-	JNZ          careful18
-	VMOVUPS      Z15, (AX)
-	VMOVUPS      Z16, 64(AX)
+	JNZ          careful23
+	VMOVUPS      Z15, (BX)
+	VMOVUPS      Z16, 64(BX)
 	VPSLLD       $0x10, Z20, Z15
 	VPBLENDMW    Z15, Z19, K1, Z15
 	VPSRLD       $0x10, Z19, Z19
@@ -1260,7 +1284,7 @@ plain16:
 	VPCMPUW      $0x06, Z13, Z15, K2
 	VPADDW       Z12, Z19, K2, Z19
 	VPERMW       Z19, Z10, Z19
-	VMOVDQU16    Z19, (DX)
+	VMOVDQU16    Z19, (DI)
 	VPSLLD       $0x10, Z22, Z15
 	VPBLENDMW    Z15, Z21, K1, Z15
 	VPSRLD       $0x10, Z21, Z21
@@ -1270,33 +1294,33 @@ plain16:
 	VPCMPUW      $0x06, Z13, Z15, K2
 	VPADDW       Z12, Z21, K2, Z21
 	VPERMW       Z21, Z10, Z21
-	VMOVDQU16    Z21, (BX)
-	ADDQ         $0x00000080, AX
-	ADDQ         $0x00000040, CX
-	ADDQ         $0x00000040, DX
-	ADDQ         $0x00000040, BX
-	SUBQ         $0x20, SI
-	JMP          plain16
+	VMOVDQU16    Z21, (R8)
+	ADDQ         $0x00000080, BX
+	ADDQ         $0x00000040, SI
+	ADDQ         $0x00000040, DI
+	ADDQ         $0x00000040, R8
+	SUBQ         $0x20, R9
+	JMP          plain21
 
-careful18:
-	TESTQ DI, DI
-	JZ    finish19
+careful23:
+	TESTQ AX, AX
+	JZ    parameter19
 
-again20:
+again24:
 	MOVL         $0x00000010, R10
-	CMPQ         DI, R10
-	CMOVQLT      DI, R10
+	CMPQ         AX, R10
+	CMOVQLT      AX, R10
 	MOVL         $0x0000ffff, R11
 	BZHIL        R10, R11, R11
 	KMOVW        R11, K2
-	VMOVUPS.Z    (AX), K2, Z15
-	VPMOVZXWD.Z  (CX), K2, Z16
+	VMOVUPS.Z    (BX), K2, Z15
+	VPMOVZXWD.Z  (SI), K2, Z16
 	VPSLLD       $0x10, Z16, Z16
-	VPMOVZXWD.Z  (DX), K2, Z17
+	VPMOVZXWD.Z  (DI), K2, Z17
 	VPSLLD       $0x10, Z17, Z17
-	VPMOVZXWD.Z  (BX), K2, Z18
+	VPMOVZXWD.Z  (R8), K2, Z18
 	VPSLLD       $0x10, Z18, Z18
-	MOVBLZX      nesterov+104(FP), R10
+	MOVBLZX      nesterov+32(FP), R10
 	NEGL         R10
 	KMOVW        R10, K3
 	VMULPS       Z1, Z16, Z16
@@ -1308,8 +1332,8 @@ again20:
 	VMULPS       Z16, Z19, Z19
 	VMULPS       Z5, Z18, Z18
 	VADDPS       Z19, Z18, Z18
-	VMULPS.BCST  36(R9), Z17, Z19
-	VMULPS.BCST  40(R9), Z16, Z16
+	VMULPS.BCST  36(DX), Z17, Z19
+	VMULPS.BCST  40(DX), Z16, Z16
 	VADDPS       Z16, Z19, Z19
 	VSQRTPS      Z18, Z16
 	VDIVPS       Z9, Z16, Z16
@@ -1324,13 +1348,13 @@ again20:
 	KANDW        K2, K3, K3
 	KMOVW        K3, R10
 	POPCNTQ      R10, R10
-	ADDQ         R10, R8
-	MOVBLZX      skip+105(FP), R10
+	ADDQ         R10, CX
+	MOVBLZX      skip+33(FP), R10
 	NEGL         R10
 	KMOVW        R10, K4
 	KANDW        K4, K3, K3
 	KANDNW       K2, K3, K2
-	VMOVUPS      Z15, K2, (AX)
+	VMOVUPS      Z15, K2, (BX)
 	MOVL         $0xaaaaaaaa, R10
 	KMOVD        R10, K3
 	VMOVDQU64    halves_20000_60004_a0008_e000c_120010_160014_1a0018_1e001c_30001_70005_b0009_f000d_130011_170015_1b0019_1f001d<>+0(SB), Z15
@@ -1344,7 +1368,7 @@ again20:
 	VPADDD       Z17, Z20, Z20
 	VPORD        Z19, Z17, K3, Z20
 	VPSRLD       $0x10, Z20, Z20
-	VPMOVDW      Z20, K2, (DX)
+	VPMOVDW      Z20, K2, (DI)
 	MOVL         $0xaaaaaaaa, R10
 	KMOVD        R10, K3
 	VMOVDQU64    halves_20000_60004_a0008_e000c_120010_160014_1a0018_1e001c_30001_70005_b0009_f000d_130011_170015_1b0019_1f001d<>+0(SB), Z15
@@ -1358,24 +1382,24 @@ again20:
 	VPADDD       Z18, Z19, Z19
 	VPORD        Z17, Z18, K3, Z19
 	VPSRLD       $0x10, Z19, Z19
-	VPMOVDW      Z19, K2, (BX)
-	ADDQ         $0x00000040, AX
-	ADDQ         $0x00000020, CX
-	ADDQ         $0x00000020, DX
-	ADDQ         $0x00000020, BX
+	VPMOVDW      Z19, K2, (R8)
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000020, SI
+	ADDQ         $0x00000020, DI
+	ADDQ         $0x00000020, R8
 	MOVL         $0x00000010, R10
-	CMPQ         DI, R10
-	CMOVQLT      DI, R10
-	SUBQ         R10, SI
-	SUBQ         R10, DI
-	JNZ          again20
-	TESTQ        SI, SI
-	JZ           finish19
-	CMPB         nesterov+104(FP), $0x00
-	JE           plain16
-	JMP          nesterov17
+	CMPQ         AX, R10
+	CMOVQLT      AX, R10
+	SUBQ         R10, R9
+	SUBQ         R10, AX
+	JNZ          again24
+	TESTQ        R9, R9
+	JZ           parameter19
+	CMPB         nesterov+32(FP), $0x00
+	JE           plain21
+	JMP          nesterov22
 
-finish19:
-	MOVQ R8, ret+112(FP)
+end20:
+	MOVQ CX, ret+40(FP)
 	VZEROUPPER
 	RET

@@ -4,12 +4,12 @@
 
 package amd64
 
-// AdamWF32WF32GF32AVX2 is a step of AdamW on float32 weights, float32 gradients and float32 moments, all of
-// one length. The scalars are the first fields of reference.AdamWScalars. It counts the
-// elements that are not finite and, with skip, leaves them as they were. A call of 100,000
-// elements takes about 100 µs.
+// AdamWF32WF32GF32AVX2 is a step of AdamW on parameters of float32 weights,
+// float32 gradients and float32 moments. A parameter is kernels' adamWCall. The scalars are the
+// first fields of reference.AdamWScalars. It counts the elements that are not finite and, with
+// skip, leaves them as they were. A call of 100,000 elements takes about 100 µs.
 //
-//	for i := range w {
+//	for i := range w { // of each parameter
 //		e := s.update(w[i], g[i], m[i], v[i])
 //		if !e.finite() {
 //			nonFinite++
@@ -22,14 +22,14 @@ package amd64
 //	return nonFinite
 //
 //go:noescape
-func AdamWF32WF32GF32AVX2(w []float32, g []float32, m []float32, v []float32, s *[11]float32, nesterov bool, skip bool) int
+func AdamWF32WF32GF32AVX2(parameters [][11]uintptr, s *[11]float32, nesterov bool, skip bool) int
 
-// AdamWF32WBF16GBF16AVX2 is a step of AdamW on bf16 weights, bf16 gradients and float32 moments, all of
-// one length. The scalars are the first fields of reference.AdamWScalars. It counts the
-// elements that are not finite and, with skip, leaves them as they were. A call of 100,000
-// elements takes about 100 µs.
+// AdamWF32WBF16GBF16AVX2 is a step of AdamW on parameters of bf16 weights,
+// bf16 gradients and float32 moments. A parameter is kernels' adamWCall. The scalars are the
+// first fields of reference.AdamWScalars. It counts the elements that are not finite and, with
+// skip, leaves them as they were. A call of 100,000 elements takes about 100 µs.
 //
-//	for i := range w {
+//	for i := range w { // of each parameter
 //		e := s.update(w[i], g[i], m[i], v[i])
 //		if !e.finite() {
 //			nonFinite++
@@ -42,14 +42,14 @@ func AdamWF32WF32GF32AVX2(w []float32, g []float32, m []float32, v []float32, s 
 //	return nonFinite
 //
 //go:noescape
-func AdamWF32WBF16GBF16AVX2(w []uint16, g []uint16, m []float32, v []float32, s *[11]float32, nesterov bool, skip bool) int
+func AdamWF32WBF16GBF16AVX2(parameters [][11]uintptr, s *[11]float32, nesterov bool, skip bool) int
 
-// AdamWF32WBF16GF32AVX2 is a step of AdamW on bf16 weights, float32 gradients and float32 moments, all of
-// one length. The scalars are the first fields of reference.AdamWScalars. It counts the
-// elements that are not finite and, with skip, leaves them as they were. A call of 100,000
-// elements takes about 100 µs.
+// AdamWF32WBF16GF32AVX2 is a step of AdamW on parameters of bf16 weights,
+// float32 gradients and float32 moments. A parameter is kernels' adamWCall. The scalars are the
+// first fields of reference.AdamWScalars. It counts the elements that are not finite and, with
+// skip, leaves them as they were. A call of 100,000 elements takes about 100 µs.
 //
-//	for i := range w {
+//	for i := range w { // of each parameter
 //		e := s.update(w[i], g[i], m[i], v[i])
 //		if !e.finite() {
 //			nonFinite++
@@ -62,14 +62,14 @@ func AdamWF32WBF16GBF16AVX2(w []uint16, g []uint16, m []float32, v []float32, s 
 //	return nonFinite
 //
 //go:noescape
-func AdamWF32WBF16GF32AVX2(w []uint16, g []float32, m []float32, v []float32, s *[11]float32, nesterov bool, skip bool) int
+func AdamWF32WBF16GF32AVX2(parameters [][11]uintptr, s *[11]float32, nesterov bool, skip bool) int
 
-// AdamWF32WF32GBF16AVX2 is a step of AdamW on float32 weights, bf16 gradients and float32 moments, all of
-// one length. The scalars are the first fields of reference.AdamWScalars. It counts the
-// elements that are not finite and, with skip, leaves them as they were. A call of 100,000
-// elements takes about 100 µs.
+// AdamWF32WF32GBF16AVX2 is a step of AdamW on parameters of float32 weights,
+// bf16 gradients and float32 moments. A parameter is kernels' adamWCall. The scalars are the
+// first fields of reference.AdamWScalars. It counts the elements that are not finite and, with
+// skip, leaves them as they were. A call of 100,000 elements takes about 100 µs.
 //
-//	for i := range w {
+//	for i := range w { // of each parameter
 //		e := s.update(w[i], g[i], m[i], v[i])
 //		if !e.finite() {
 //			nonFinite++
@@ -82,4 +82,4 @@ func AdamWF32WBF16GF32AVX2(w []uint16, g []float32, m []float32, v []float32, s 
 //	return nonFinite
 //
 //go:noescape
-func AdamWF32WF32GBF16AVX2(w []float32, g []uint16, m []float32, v []float32, s *[11]float32, nesterov bool, skip bool) int
+func AdamWF32WF32GBF16AVX2(parameters [][11]uintptr, s *[11]float32, nesterov bool, skip bool) int

@@ -4,49 +4,55 @@
 
 #include "textflag.h"
 
-// func AdamWF32WF32GF32AVX2(w []float32, g []float32, m []float32, v []float32, s *[11]float32, nesterov bool, skip bool) int
+// func AdamWF32WF32GF32AVX2(parameters [][11]uintptr, s *[11]float32, nesterov bool, skip bool) int
 // Requires: AVX, AVX2, FMA3
-TEXT ·AdamWF32WF32GF32AVX2(SB), $352-120
-	MOVQ         w_base+0(FP), AX
-	MOVQ         g_base+24(FP), CX
-	MOVQ         m_base+48(FP), DX
-	MOVQ         v_base+72(FP), BX
-	MOVQ         w_len+8(FP), SI
-	MOVQ         s+96(FP), DI
-	VBROADCASTSS (DI), Y0
+TEXT ·AdamWF32WF32GF32AVX2(SB), $352-48
+	MOVQ         s+24(FP), AX
+	VBROADCASTSS (AX), Y0
 	VMOVUPS      Y0, (SP)
-	VBROADCASTSS 4(DI), Y0
+	VBROADCASTSS 4(AX), Y0
 	VMOVUPS      Y0, 32(SP)
-	VBROADCASTSS 8(DI), Y0
+	VBROADCASTSS 8(AX), Y0
 	VMOVUPS      Y0, 64(SP)
-	VBROADCASTSS 12(DI), Y0
+	VBROADCASTSS 12(AX), Y0
 	VMOVUPS      Y0, 96(SP)
-	VBROADCASTSS 16(DI), Y0
+	VBROADCASTSS 16(AX), Y0
 	VMOVUPS      Y0, 128(SP)
-	VBROADCASTSS 20(DI), Y0
+	VBROADCASTSS 20(AX), Y0
 	VMOVUPS      Y0, 160(SP)
-	VBROADCASTSS 24(DI), Y0
+	VBROADCASTSS 24(AX), Y0
 	VMOVUPS      Y0, 192(SP)
-	VBROADCASTSS 28(DI), Y0
+	VBROADCASTSS 28(AX), Y0
 	VMOVUPS      Y0, 224(SP)
-	VBROADCASTSS 32(DI), Y0
+	VBROADCASTSS 32(AX), Y0
 	VMOVUPS      Y0, 256(SP)
-	VBROADCASTSS 36(DI), Y0
+	VBROADCASTSS 36(AX), Y0
 	VMOVUPS      Y0, 288(SP)
-	VBROADCASTSS 40(DI), Y0
+	VBROADCASTSS 40(AX), Y0
 	VMOVUPS      Y0, 320(SP)
 	VXORPS       Y0, Y0, Y0
 	VXORPS       Y1, Y1, Y1
-	CMPB         nesterov+104(FP), $0x00
-	JE           plain1
-	CMPQ         SI, $0x08
-	JB           done4
 
-loop3:
-	VMOVUPS     (AX), Y2
-	VMOVUPS     (DX), Y3
-	VMOVUPS     (BX), Y4
-	VMOVUPS     (CX), Y5
+parameter1:
+	SUBQ $0x01, parameters_len+8(FP)
+	JB   end2
+	MOVQ parameters_base+0(FP), AX
+	ADDQ $0x58, parameters_base+0(FP)
+	MOVQ (AX), CX
+	MOVQ 16(AX), DX
+	MOVQ 24(AX), BX
+	MOVQ 32(AX), SI
+	MOVQ 56(AX), AX
+	CMPB nesterov+32(FP), $0x00
+	JE   plain3
+	CMPQ AX, $0x08
+	JB   done5
+
+loop4:
+	VMOVUPS     (CX), Y2
+	VMOVUPS     (BX), Y3
+	VMOVUPS     (SI), Y4
+	VMOVUPS     (DX), Y5
 	VMULPS      (SP), Y5, Y5
 	VMULPS      32(SP), Y2, Y2
 	VMULPS      96(SP), Y5, Y6
@@ -71,29 +77,29 @@ loop3:
 	VCMPPS      $0x03, Y5, Y5, Y5
 	VMOVMSKPS   Y5, DI
 	TESTL       DI, DI
-	JNZ         bad5
-	VMOVUPS     Y2, (AX)
-	VMOVUPS     Y3, (DX)
-	VMOVUPS     Y4, (BX)
+	JNZ         bad6
+	VMOVUPS     Y2, (CX)
+	VMOVUPS     Y3, (BX)
+	VMOVUPS     Y4, (SI)
 
-resume6:
-	ADDQ $0x00000020, AX
+resume7:
 	ADDQ $0x00000020, CX
 	ADDQ $0x00000020, DX
 	ADDQ $0x00000020, BX
-	SUBQ $0x08, SI
-	CMPQ SI, $0x08
-	JAE  loop3
+	ADDQ $0x00000020, SI
+	SUBQ $0x08, AX
+	CMPQ AX, $0x08
+	JAE  loop4
 
-done4:
-	CMPQ SI, $0x01
-	JB   done8
+done5:
+	CMPQ AX, $0x01
+	JB   done9
 
-loop7:
-	VMOVSS      (AX), X2
-	VMOVSS      (DX), X3
-	VMOVSS      (BX), X4
-	VMOVSS      (CX), X5
+loop8:
+	VMOVSS      (CX), X2
+	VMOVSS      (BX), X3
+	VMOVSS      (SI), X4
+	VMOVSS      (DX), X5
 	VMULPS      (SP), Y5, Y5
 	VMULPS      32(SP), Y2, Y2
 	VMULPS      96(SP), Y5, Y6
@@ -120,32 +126,32 @@ loop7:
 	VCMPPS      $0x03, Y5, Y5, Y5
 	VMOVMSKPS   Y5, DI
 	TESTL       DI, DI
-	JNZ         bad9
-	VMOVSS      X2, (AX)
-	VMOVSS      X3, (DX)
-	VMOVSS      X4, (BX)
+	JNZ         bad10
+	VMOVSS      X2, (CX)
+	VMOVSS      X3, (BX)
+	VMOVSS      X4, (SI)
 
-resume10:
-	ADDQ $0x00000004, AX
+resume11:
 	ADDQ $0x00000004, CX
 	ADDQ $0x00000004, DX
 	ADDQ $0x00000004, BX
-	SUBQ $0x01, SI
-	CMPQ SI, $0x01
-	JAE  loop7
+	ADDQ $0x00000004, SI
+	SUBQ $0x01, AX
+	CMPQ AX, $0x01
+	JAE  loop8
 
-done8:
-	JMP finish2
+done9:
+	JMP parameter1
 
-plain1:
-	CMPQ SI, $0x08
-	JB   done12
+plain3:
+	CMPQ AX, $0x08
+	JB   done13
 
-loop11:
-	VMOVUPS     (AX), Y2
-	VMOVUPS     (DX), Y3
-	VMOVUPS     (BX), Y4
-	VMOVUPS     (CX), Y5
+loop12:
+	VMOVUPS     (CX), Y2
+	VMOVUPS     (BX), Y3
+	VMOVUPS     (SI), Y4
+	VMOVUPS     (DX), Y5
 	VMULPS      (SP), Y5, Y5
 	VMULPS      32(SP), Y2, Y2
 	VMULPS      96(SP), Y5, Y6
@@ -167,29 +173,29 @@ loop11:
 	VCMPPS      $0x03, Y5, Y5, Y5
 	VMOVMSKPS   Y5, DI
 	TESTL       DI, DI
-	JNZ         bad13
-	VMOVUPS     Y2, (AX)
-	VMOVUPS     Y3, (DX)
-	VMOVUPS     Y4, (BX)
+	JNZ         bad14
+	VMOVUPS     Y2, (CX)
+	VMOVUPS     Y3, (BX)
+	VMOVUPS     Y4, (SI)
 
-resume14:
-	ADDQ $0x00000020, AX
+resume15:
 	ADDQ $0x00000020, CX
 	ADDQ $0x00000020, DX
 	ADDQ $0x00000020, BX
-	SUBQ $0x08, SI
-	CMPQ SI, $0x08
-	JAE  loop11
+	ADDQ $0x00000020, SI
+	SUBQ $0x08, AX
+	CMPQ AX, $0x08
+	JAE  loop12
 
-done12:
-	CMPQ SI, $0x01
-	JB   done16
+done13:
+	CMPQ AX, $0x01
+	JB   done17
 
-loop15:
-	VMOVSS      (AX), X2
-	VMOVSS      (DX), X3
-	VMOVSS      (BX), X4
-	VMOVSS      (CX), X5
+loop16:
+	VMOVSS      (CX), X2
+	VMOVSS      (BX), X3
+	VMOVSS      (SI), X4
+	VMOVSS      (DX), X5
 	VMULPS      (SP), Y5, Y5
 	VMULPS      32(SP), Y2, Y2
 	VMULPS      96(SP), Y5, Y6
@@ -213,22 +219,24 @@ loop15:
 	VCMPPS      $0x03, Y5, Y5, Y5
 	VMOVMSKPS   Y5, DI
 	TESTL       DI, DI
-	JNZ         bad17
-	VMOVSS      X2, (AX)
-	VMOVSS      X3, (DX)
-	VMOVSS      X4, (BX)
+	JNZ         bad18
+	VMOVSS      X2, (CX)
+	VMOVSS      X3, (BX)
+	VMOVSS      X4, (SI)
 
-resume18:
-	ADDQ $0x00000004, AX
+resume19:
 	ADDQ $0x00000004, CX
 	ADDQ $0x00000004, DX
 	ADDQ $0x00000004, BX
-	SUBQ $0x01, SI
-	CMPQ SI, $0x01
-	JAE  loop15
+	ADDQ $0x00000004, SI
+	SUBQ $0x01, AX
+	CMPQ AX, $0x01
+	JAE  loop16
 
-done16:
-finish2:
+done17:
+	JMP parameter1
+
+end2:
 	VEXTRACTI128 $0x01, Y1, X0
 	VPADDD       X0, X1, X1
 	VPSHUFD      $0x4e, X1, X0
@@ -236,129 +244,135 @@ finish2:
 	VPSHUFD      $0xb1, X1, X0
 	VPADDD       X0, X1, X1
 	VMOVD        X1, AX
-	MOVQ         AX, ret+112(FP)
+	MOVQ         AX, ret+40(FP)
 	VZEROUPPER
 	RET
 
-bad5:
+bad6:
 	VPSUBD       Y5, Y1, Y1
-	MOVBLZX      skip+105(FP), DI
+	MOVBLZX      skip+33(FP), DI
 	DECL         DI
 	VMOVD        DI, X6
 	VPBROADCASTD X6, Y6
 	VPANDN       Y5, Y6, Y6
-	VMOVUPS      (AX), Y5
+	VMOVUPS      (CX), Y5
 	VBLENDVPS    Y6, Y5, Y2, Y2
-	VMOVUPS      Y2, (AX)
-	VMOVUPS      (DX), Y2
-	VBLENDVPS    Y6, Y2, Y3, Y3
-	VMOVUPS      Y3, (DX)
+	VMOVUPS      Y2, (CX)
 	VMOVUPS      (BX), Y2
+	VBLENDVPS    Y6, Y2, Y3, Y3
+	VMOVUPS      Y3, (BX)
+	VMOVUPS      (SI), Y2
 	VBLENDVPS    Y6, Y2, Y4, Y4
-	VMOVUPS      Y4, (BX)
-	JMP          resume6
+	VMOVUPS      Y4, (SI)
+	JMP          resume7
 
-bad9:
+bad10:
 	VPSUBD       Y5, Y1, Y1
-	MOVBLZX      skip+105(FP), DI
+	MOVBLZX      skip+33(FP), DI
 	DECL         DI
 	VMOVD        DI, X6
 	VPBROADCASTD X6, Y6
 	VPANDN       Y5, Y6, Y6
-	VMOVSS       (AX), X5
+	VMOVSS       (CX), X5
 	VBLENDVPS    Y6, Y5, Y2, Y2
-	VMOVSS       X2, (AX)
-	VMOVSS       (DX), X2
-	VBLENDVPS    Y6, Y2, Y3, Y3
-	VMOVSS       X3, (DX)
+	VMOVSS       X2, (CX)
 	VMOVSS       (BX), X2
+	VBLENDVPS    Y6, Y2, Y3, Y3
+	VMOVSS       X3, (BX)
+	VMOVSS       (SI), X2
 	VBLENDVPS    Y6, Y2, Y4, Y4
-	VMOVSS       X4, (BX)
-	JMP          resume10
+	VMOVSS       X4, (SI)
+	JMP          resume11
 
-bad13:
+bad14:
 	VPSUBD       Y5, Y1, Y1
-	MOVBLZX      skip+105(FP), DI
+	MOVBLZX      skip+33(FP), DI
 	DECL         DI
 	VMOVD        DI, X6
 	VPBROADCASTD X6, Y6
 	VPANDN       Y5, Y6, Y6
-	VMOVUPS      (AX), Y5
+	VMOVUPS      (CX), Y5
 	VBLENDVPS    Y6, Y5, Y2, Y2
-	VMOVUPS      Y2, (AX)
-	VMOVUPS      (DX), Y2
-	VBLENDVPS    Y6, Y2, Y3, Y3
-	VMOVUPS      Y3, (DX)
+	VMOVUPS      Y2, (CX)
 	VMOVUPS      (BX), Y2
+	VBLENDVPS    Y6, Y2, Y3, Y3
+	VMOVUPS      Y3, (BX)
+	VMOVUPS      (SI), Y2
 	VBLENDVPS    Y6, Y2, Y4, Y4
-	VMOVUPS      Y4, (BX)
-	JMP          resume14
+	VMOVUPS      Y4, (SI)
+	JMP          resume15
 
-bad17:
+bad18:
 	VPSUBD       Y5, Y1, Y1
-	MOVBLZX      skip+105(FP), DI
+	MOVBLZX      skip+33(FP), DI
 	DECL         DI
 	VMOVD        DI, X6
 	VPBROADCASTD X6, Y6
 	VPANDN       Y5, Y6, Y6
-	VMOVSS       (AX), X5
+	VMOVSS       (CX), X5
 	VBLENDVPS    Y6, Y5, Y2, Y2
-	VMOVSS       X2, (AX)
-	VMOVSS       (DX), X2
-	VBLENDVPS    Y6, Y2, Y3, Y3
-	VMOVSS       X3, (DX)
+	VMOVSS       X2, (CX)
 	VMOVSS       (BX), X2
+	VBLENDVPS    Y6, Y2, Y3, Y3
+	VMOVSS       X3, (BX)
+	VMOVSS       (SI), X2
 	VBLENDVPS    Y6, Y2, Y4, Y4
-	VMOVSS       X4, (BX)
-	JMP          resume18
+	VMOVSS       X4, (SI)
+	JMP          resume19
 
-// func AdamWF32WBF16GBF16AVX2(w []uint16, g []uint16, m []float32, v []float32, s *[11]float32, nesterov bool, skip bool) int
+// func AdamWF32WBF16GBF16AVX2(parameters [][11]uintptr, s *[11]float32, nesterov bool, skip bool) int
 // Requires: AVX, AVX2, FMA3
-TEXT ·AdamWF32WBF16GBF16AVX2(SB), $352-120
-	MOVQ         w_base+0(FP), AX
-	MOVQ         g_base+24(FP), CX
-	MOVQ         m_base+48(FP), DX
-	MOVQ         v_base+72(FP), BX
-	MOVQ         w_len+8(FP), SI
-	MOVQ         s+96(FP), DI
-	VBROADCASTSS (DI), Y0
+TEXT ·AdamWF32WBF16GBF16AVX2(SB), $352-48
+	MOVQ         s+24(FP), AX
+	VBROADCASTSS (AX), Y0
 	VMOVUPS      Y0, (SP)
-	VBROADCASTSS 4(DI), Y0
+	VBROADCASTSS 4(AX), Y0
 	VMOVUPS      Y0, 32(SP)
-	VBROADCASTSS 8(DI), Y0
+	VBROADCASTSS 8(AX), Y0
 	VMOVUPS      Y0, 64(SP)
-	VBROADCASTSS 12(DI), Y0
+	VBROADCASTSS 12(AX), Y0
 	VMOVUPS      Y0, 96(SP)
-	VBROADCASTSS 16(DI), Y0
+	VBROADCASTSS 16(AX), Y0
 	VMOVUPS      Y0, 128(SP)
-	VBROADCASTSS 20(DI), Y0
+	VBROADCASTSS 20(AX), Y0
 	VMOVUPS      Y0, 160(SP)
-	VBROADCASTSS 24(DI), Y0
+	VBROADCASTSS 24(AX), Y0
 	VMOVUPS      Y0, 192(SP)
-	VBROADCASTSS 28(DI), Y0
+	VBROADCASTSS 28(AX), Y0
 	VMOVUPS      Y0, 224(SP)
-	VBROADCASTSS 32(DI), Y0
+	VBROADCASTSS 32(AX), Y0
 	VMOVUPS      Y0, 256(SP)
-	VBROADCASTSS 36(DI), Y0
+	VBROADCASTSS 36(AX), Y0
 	VMOVUPS      Y0, 288(SP)
-	VBROADCASTSS 40(DI), Y0
+	VBROADCASTSS 40(AX), Y0
 	VMOVUPS      Y0, 320(SP)
 	VPBROADCASTD word_7fff<>+0(SB), Y0
 	VPBROADCASTD word_1<>+0(SB), Y1
 	VPBROADCASTD word_40<>+0(SB), Y2
 	VXORPS       Y3, Y3, Y3
 	VXORPS       Y4, Y4, Y4
-	CMPB         nesterov+104(FP), $0x00
-	JE           plain19
-	CMPQ         SI, $0x08
-	JB           done22
 
-loop21:
-	VPMOVZXWD   (AX), Y5
+parameter20:
+	SUBQ $0x01, parameters_len+8(FP)
+	JB   end21
+	MOVQ parameters_base+0(FP), AX
+	ADDQ $0x58, parameters_base+0(FP)
+	MOVQ (AX), CX
+	MOVQ 16(AX), DX
+	MOVQ 24(AX), BX
+	MOVQ 32(AX), SI
+	MOVQ 56(AX), AX
+	CMPB nesterov+32(FP), $0x00
+	JE   plain22
+	CMPQ AX, $0x08
+	JB   done24
+
+loop23:
+	VPMOVZXWD   (CX), Y5
 	VPSLLD      $0x10, Y5, Y5
-	VMOVUPS     (DX), Y6
-	VMOVUPS     (BX), Y7
-	VPMOVZXWD   (CX), Y8
+	VMOVUPS     (BX), Y6
+	VMOVUPS     (SI), Y7
+	VPMOVZXWD   (DX), Y8
 	VPSLLD      $0x10, Y8, Y8
 	VMULPS      (SP), Y8, Y8
 	VMULPS      32(SP), Y5, Y5
@@ -384,37 +398,37 @@ loop21:
 	VCMPPS      $0x03, Y8, Y8, Y8
 	VMOVMSKPS   Y8, DI
 	TESTL       DI, DI
-	JNZ         bad23
+	JNZ         bad25
 	VPSRLD      $0x10, Y5, Y8
 	VPAND       Y1, Y8, Y8
 	VPADDD      Y0, Y8, Y8
 	VPADDD      Y5, Y8, Y8
 	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y8, Y8
 	VPERMQ      $0x08, Y8, Y8
-	VMOVDQU     X8, (AX)
-	VMOVUPS     Y6, (DX)
-	VMOVUPS     Y7, (BX)
+	VMOVDQU     X8, (CX)
+	VMOVUPS     Y6, (BX)
+	VMOVUPS     Y7, (SI)
 
-resume24:
-	ADDQ $0x00000010, AX
+resume26:
 	ADDQ $0x00000010, CX
-	ADDQ $0x00000020, DX
+	ADDQ $0x00000010, DX
 	ADDQ $0x00000020, BX
-	SUBQ $0x08, SI
-	CMPQ SI, $0x08
-	JAE  loop21
+	ADDQ $0x00000020, SI
+	SUBQ $0x08, AX
+	CMPQ AX, $0x08
+	JAE  loop23
 
-done22:
-	CMPQ SI, $0x01
-	JB   done26
+done24:
+	CMPQ AX, $0x01
+	JB   done28
 
-loop25:
-	MOVWLZX     (AX), DI
+loop27:
+	MOVWLZX     (CX), DI
 	VMOVD       DI, X5
 	VPSLLD      $0x10, Y5, Y5
-	VMOVSS      (DX), X6
-	VMOVSS      (BX), X7
-	MOVWLZX     (CX), DI
+	VMOVSS      (BX), X6
+	VMOVSS      (SI), X7
+	MOVWLZX     (DX), DI
 	VMOVD       DI, X8
 	VPSLLD      $0x10, Y8, Y8
 	VMULPS      (SP), Y8, Y8
@@ -443,37 +457,37 @@ loop25:
 	VCMPPS      $0x03, Y8, Y8, Y8
 	VMOVMSKPS   Y8, DI
 	TESTL       DI, DI
-	JNZ         bad27
+	JNZ         bad29
 	VPSRLD      $0x10, Y5, Y8
 	VPAND       Y1, Y8, Y8
 	VPADDD      Y0, Y8, Y8
 	VPADDD      Y5, Y8, Y8
-	VPEXTRW     $0x01, X8, (AX)
-	VMOVSS      X6, (DX)
-	VMOVSS      X7, (BX)
+	VPEXTRW     $0x01, X8, (CX)
+	VMOVSS      X6, (BX)
+	VMOVSS      X7, (SI)
 
-resume28:
-	ADDQ $0x00000002, AX
+resume30:
 	ADDQ $0x00000002, CX
-	ADDQ $0x00000004, DX
+	ADDQ $0x00000002, DX
 	ADDQ $0x00000004, BX
-	SUBQ $0x01, SI
-	CMPQ SI, $0x01
-	JAE  loop25
+	ADDQ $0x00000004, SI
+	SUBQ $0x01, AX
+	CMPQ AX, $0x01
+	JAE  loop27
 
-done26:
-	JMP finish20
+done28:
+	JMP parameter20
 
-plain19:
-	CMPQ SI, $0x08
-	JB   done30
+plain22:
+	CMPQ AX, $0x08
+	JB   done32
 
-loop29:
-	VPMOVZXWD   (AX), Y5
+loop31:
+	VPMOVZXWD   (CX), Y5
 	VPSLLD      $0x10, Y5, Y5
-	VMOVUPS     (DX), Y6
-	VMOVUPS     (BX), Y7
-	VPMOVZXWD   (CX), Y8
+	VMOVUPS     (BX), Y6
+	VMOVUPS     (SI), Y7
+	VPMOVZXWD   (DX), Y8
 	VPSLLD      $0x10, Y8, Y8
 	VMULPS      (SP), Y8, Y8
 	VMULPS      32(SP), Y5, Y5
@@ -496,37 +510,37 @@ loop29:
 	VCMPPS      $0x03, Y8, Y8, Y8
 	VMOVMSKPS   Y8, DI
 	TESTL       DI, DI
-	JNZ         bad31
+	JNZ         bad33
 	VPSRLD      $0x10, Y5, Y8
 	VPAND       Y1, Y8, Y8
 	VPADDD      Y0, Y8, Y8
 	VPADDD      Y5, Y8, Y8
 	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y8, Y8
 	VPERMQ      $0x08, Y8, Y8
-	VMOVDQU     X8, (AX)
-	VMOVUPS     Y6, (DX)
-	VMOVUPS     Y7, (BX)
+	VMOVDQU     X8, (CX)
+	VMOVUPS     Y6, (BX)
+	VMOVUPS     Y7, (SI)
 
-resume32:
-	ADDQ $0x00000010, AX
+resume34:
 	ADDQ $0x00000010, CX
-	ADDQ $0x00000020, DX
+	ADDQ $0x00000010, DX
 	ADDQ $0x00000020, BX
-	SUBQ $0x08, SI
-	CMPQ SI, $0x08
-	JAE  loop29
+	ADDQ $0x00000020, SI
+	SUBQ $0x08, AX
+	CMPQ AX, $0x08
+	JAE  loop31
 
-done30:
-	CMPQ SI, $0x01
-	JB   done34
+done32:
+	CMPQ AX, $0x01
+	JB   done36
 
-loop33:
-	MOVWLZX     (AX), DI
+loop35:
+	MOVWLZX     (CX), DI
 	VMOVD       DI, X5
 	VPSLLD      $0x10, Y5, Y5
-	VMOVSS      (DX), X6
-	VMOVSS      (BX), X7
-	MOVWLZX     (CX), DI
+	VMOVSS      (BX), X6
+	VMOVSS      (SI), X7
+	MOVWLZX     (DX), DI
 	VMOVD       DI, X8
 	VPSLLD      $0x10, Y8, Y8
 	VMULPS      (SP), Y8, Y8
@@ -552,26 +566,28 @@ loop33:
 	VCMPPS      $0x03, Y8, Y8, Y8
 	VMOVMSKPS   Y8, DI
 	TESTL       DI, DI
-	JNZ         bad35
+	JNZ         bad37
 	VPSRLD      $0x10, Y5, Y8
 	VPAND       Y1, Y8, Y8
 	VPADDD      Y0, Y8, Y8
 	VPADDD      Y5, Y8, Y8
-	VPEXTRW     $0x01, X8, (AX)
-	VMOVSS      X6, (DX)
-	VMOVSS      X7, (BX)
+	VPEXTRW     $0x01, X8, (CX)
+	VMOVSS      X6, (BX)
+	VMOVSS      X7, (SI)
 
-resume36:
-	ADDQ $0x00000002, AX
+resume38:
 	ADDQ $0x00000002, CX
-	ADDQ $0x00000004, DX
+	ADDQ $0x00000002, DX
 	ADDQ $0x00000004, BX
-	SUBQ $0x01, SI
-	CMPQ SI, $0x01
-	JAE  loop33
+	ADDQ $0x00000004, SI
+	SUBQ $0x01, AX
+	CMPQ AX, $0x01
+	JAE  loop35
 
-done34:
-finish20:
+done36:
+	JMP parameter20
+
+end21:
 	VEXTRACTI128 $0x01, Y4, X0
 	VPADDD       X0, X4, X4
 	VPSHUFD      $0x4e, X4, X0
@@ -579,13 +595,13 @@ finish20:
 	VPSHUFD      $0xb1, X4, X0
 	VPADDD       X0, X4, X4
 	VMOVD        X4, AX
-	MOVQ         AX, ret+112(FP)
+	MOVQ         AX, ret+40(FP)
 	VZEROUPPER
 	RET
 
-bad23:
+bad25:
 	VPSUBD       Y8, Y4, Y4
-	MOVBLZX      skip+105(FP), DI
+	MOVBLZX      skip+33(FP), DI
 	DECL         DI
 	VMOVD        DI, X9
 	VPBROADCASTD X9, Y9
@@ -598,22 +614,22 @@ bad23:
 	VPSRLD       $0x10, Y11, Y11
 	VPOR         Y2, Y8, Y8
 	VPBLENDVB    Y10, Y8, Y11, Y11
-	VPMOVZXWD    (AX), Y5
+	VPMOVZXWD    (CX), Y5
 	VPBLENDVB    Y9, Y5, Y11, Y11
 	VEXTRACTI128 $0x01, Y11, X5
 	VPACKUSDW    X5, X11, X5
-	VMOVDQU      X5, (AX)
-	VMOVUPS      (DX), Y5
-	VBLENDVPS    Y9, Y5, Y6, Y6
-	VMOVUPS      Y6, (DX)
+	VMOVDQU      X5, (CX)
 	VMOVUPS      (BX), Y5
+	VBLENDVPS    Y9, Y5, Y6, Y6
+	VMOVUPS      Y6, (BX)
+	VMOVUPS      (SI), Y5
 	VBLENDVPS    Y9, Y5, Y7, Y7
-	VMOVUPS      Y7, (BX)
-	JMP          resume24
+	VMOVUPS      Y7, (SI)
+	JMP          resume26
 
-bad27:
+bad29:
 	VPSUBD       Y8, Y4, Y4
-	MOVBLZX      skip+105(FP), DI
+	MOVBLZX      skip+33(FP), DI
 	DECL         DI
 	VMOVD        DI, X9
 	VPBROADCASTD X9, Y9
@@ -626,22 +642,22 @@ bad27:
 	VPSRLD       $0x10, Y11, Y11
 	VPOR         Y2, Y8, Y8
 	VPBLENDVB    Y10, Y8, Y11, Y11
-	MOVWLZX      (AX), DI
+	MOVWLZX      (CX), DI
 	VMOVD        DI, X5
 	VPBLENDVB    Y9, Y5, Y11, Y11
 	VMOVD        X11, DI
-	MOVW         DI, (AX)
-	VMOVSS       (DX), X5
-	VBLENDVPS    Y9, Y5, Y6, Y6
-	VMOVSS       X6, (DX)
+	MOVW         DI, (CX)
 	VMOVSS       (BX), X5
+	VBLENDVPS    Y9, Y5, Y6, Y6
+	VMOVSS       X6, (BX)
+	VMOVSS       (SI), X5
 	VBLENDVPS    Y9, Y5, Y7, Y7
-	VMOVSS       X7, (BX)
-	JMP          resume28
+	VMOVSS       X7, (SI)
+	JMP          resume30
 
-bad31:
+bad33:
 	VPSUBD       Y8, Y4, Y4
-	MOVBLZX      skip+105(FP), DI
+	MOVBLZX      skip+33(FP), DI
 	DECL         DI
 	VMOVD        DI, X9
 	VPBROADCASTD X9, Y9
@@ -654,22 +670,22 @@ bad31:
 	VPSRLD       $0x10, Y11, Y11
 	VPOR         Y2, Y8, Y8
 	VPBLENDVB    Y10, Y8, Y11, Y11
-	VPMOVZXWD    (AX), Y5
+	VPMOVZXWD    (CX), Y5
 	VPBLENDVB    Y9, Y5, Y11, Y11
 	VEXTRACTI128 $0x01, Y11, X5
 	VPACKUSDW    X5, X11, X5
-	VMOVDQU      X5, (AX)
-	VMOVUPS      (DX), Y5
-	VBLENDVPS    Y9, Y5, Y6, Y6
-	VMOVUPS      Y6, (DX)
+	VMOVDQU      X5, (CX)
 	VMOVUPS      (BX), Y5
+	VBLENDVPS    Y9, Y5, Y6, Y6
+	VMOVUPS      Y6, (BX)
+	VMOVUPS      (SI), Y5
 	VBLENDVPS    Y9, Y5, Y7, Y7
-	VMOVUPS      Y7, (BX)
-	JMP          resume32
+	VMOVUPS      Y7, (SI)
+	JMP          resume34
 
-bad35:
+bad37:
 	VPSUBD       Y8, Y4, Y4
-	MOVBLZX      skip+105(FP), DI
+	MOVBLZX      skip+33(FP), DI
 	DECL         DI
 	VMOVD        DI, X9
 	VPBROADCASTD X9, Y9
@@ -682,18 +698,18 @@ bad35:
 	VPSRLD       $0x10, Y11, Y11
 	VPOR         Y2, Y8, Y8
 	VPBLENDVB    Y10, Y8, Y11, Y11
-	MOVWLZX      (AX), DI
+	MOVWLZX      (CX), DI
 	VMOVD        DI, X5
 	VPBLENDVB    Y9, Y5, Y11, Y11
 	VMOVD        X11, DI
-	MOVW         DI, (AX)
-	VMOVSS       (DX), X5
-	VBLENDVPS    Y9, Y5, Y6, Y6
-	VMOVSS       X6, (DX)
+	MOVW         DI, (CX)
 	VMOVSS       (BX), X5
+	VBLENDVPS    Y9, Y5, Y6, Y6
+	VMOVSS       X6, (BX)
+	VMOVSS       (SI), X5
 	VBLENDVPS    Y9, Y5, Y7, Y7
-	VMOVSS       X7, (BX)
-	JMP          resume36
+	VMOVSS       X7, (SI)
+	JMP          resume38
 
 DATA word_7fff<>+0(SB)/4, $0x00007fff
 GLOBL word_7fff<>(SB), RODATA|NOPTR, $4
@@ -714,53 +730,59 @@ DATA upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+24(SB)/4, $0x00000000
 DATA upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+28(SB)/4, $0x00000000
 GLOBL upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>(SB), RODATA|NOPTR, $32
 
-// func AdamWF32WBF16GF32AVX2(w []uint16, g []float32, m []float32, v []float32, s *[11]float32, nesterov bool, skip bool) int
+// func AdamWF32WBF16GF32AVX2(parameters [][11]uintptr, s *[11]float32, nesterov bool, skip bool) int
 // Requires: AVX, AVX2, FMA3
-TEXT ·AdamWF32WBF16GF32AVX2(SB), $352-120
-	MOVQ         w_base+0(FP), AX
-	MOVQ         g_base+24(FP), CX
-	MOVQ         m_base+48(FP), DX
-	MOVQ         v_base+72(FP), BX
-	MOVQ         w_len+8(FP), SI
-	MOVQ         s+96(FP), DI
-	VBROADCASTSS (DI), Y0
+TEXT ·AdamWF32WBF16GF32AVX2(SB), $352-48
+	MOVQ         s+24(FP), AX
+	VBROADCASTSS (AX), Y0
 	VMOVUPS      Y0, (SP)
-	VBROADCASTSS 4(DI), Y0
+	VBROADCASTSS 4(AX), Y0
 	VMOVUPS      Y0, 32(SP)
-	VBROADCASTSS 8(DI), Y0
+	VBROADCASTSS 8(AX), Y0
 	VMOVUPS      Y0, 64(SP)
-	VBROADCASTSS 12(DI), Y0
+	VBROADCASTSS 12(AX), Y0
 	VMOVUPS      Y0, 96(SP)
-	VBROADCASTSS 16(DI), Y0
+	VBROADCASTSS 16(AX), Y0
 	VMOVUPS      Y0, 128(SP)
-	VBROADCASTSS 20(DI), Y0
+	VBROADCASTSS 20(AX), Y0
 	VMOVUPS      Y0, 160(SP)
-	VBROADCASTSS 24(DI), Y0
+	VBROADCASTSS 24(AX), Y0
 	VMOVUPS      Y0, 192(SP)
-	VBROADCASTSS 28(DI), Y0
+	VBROADCASTSS 28(AX), Y0
 	VMOVUPS      Y0, 224(SP)
-	VBROADCASTSS 32(DI), Y0
+	VBROADCASTSS 32(AX), Y0
 	VMOVUPS      Y0, 256(SP)
-	VBROADCASTSS 36(DI), Y0
+	VBROADCASTSS 36(AX), Y0
 	VMOVUPS      Y0, 288(SP)
-	VBROADCASTSS 40(DI), Y0
+	VBROADCASTSS 40(AX), Y0
 	VMOVUPS      Y0, 320(SP)
 	VPBROADCASTD word_7fff<>+0(SB), Y0
 	VPBROADCASTD word_1<>+0(SB), Y1
 	VPBROADCASTD word_40<>+0(SB), Y2
 	VXORPS       Y3, Y3, Y3
 	VXORPS       Y4, Y4, Y4
-	CMPB         nesterov+104(FP), $0x00
-	JE           plain37
-	CMPQ         SI, $0x08
-	JB           done40
 
-loop39:
-	VPMOVZXWD   (AX), Y5
+parameter39:
+	SUBQ $0x01, parameters_len+8(FP)
+	JB   end40
+	MOVQ parameters_base+0(FP), AX
+	ADDQ $0x58, parameters_base+0(FP)
+	MOVQ (AX), CX
+	MOVQ 16(AX), DX
+	MOVQ 24(AX), BX
+	MOVQ 32(AX), SI
+	MOVQ 56(AX), AX
+	CMPB nesterov+32(FP), $0x00
+	JE   plain41
+	CMPQ AX, $0x08
+	JB   done43
+
+loop42:
+	VPMOVZXWD   (CX), Y5
 	VPSLLD      $0x10, Y5, Y5
-	VMOVUPS     (DX), Y6
-	VMOVUPS     (BX), Y7
-	VMOVUPS     (CX), Y8
+	VMOVUPS     (BX), Y6
+	VMOVUPS     (SI), Y7
+	VMOVUPS     (DX), Y8
 	VMULPS      (SP), Y8, Y8
 	VMULPS      32(SP), Y5, Y5
 	VMULPS      96(SP), Y8, Y9
@@ -785,37 +807,37 @@ loop39:
 	VCMPPS      $0x03, Y8, Y8, Y8
 	VMOVMSKPS   Y8, DI
 	TESTL       DI, DI
-	JNZ         bad41
+	JNZ         bad44
 	VPSRLD      $0x10, Y5, Y8
 	VPAND       Y1, Y8, Y8
 	VPADDD      Y0, Y8, Y8
 	VPADDD      Y5, Y8, Y8
 	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y8, Y8
 	VPERMQ      $0x08, Y8, Y8
-	VMOVDQU     X8, (AX)
-	VMOVUPS     Y6, (DX)
-	VMOVUPS     Y7, (BX)
+	VMOVDQU     X8, (CX)
+	VMOVUPS     Y6, (BX)
+	VMOVUPS     Y7, (SI)
 
-resume42:
-	ADDQ $0x00000010, AX
-	ADDQ $0x00000020, CX
+resume45:
+	ADDQ $0x00000010, CX
 	ADDQ $0x00000020, DX
 	ADDQ $0x00000020, BX
-	SUBQ $0x08, SI
-	CMPQ SI, $0x08
-	JAE  loop39
+	ADDQ $0x00000020, SI
+	SUBQ $0x08, AX
+	CMPQ AX, $0x08
+	JAE  loop42
 
-done40:
-	CMPQ SI, $0x01
-	JB   done44
+done43:
+	CMPQ AX, $0x01
+	JB   done47
 
-loop43:
-	MOVWLZX     (AX), DI
+loop46:
+	MOVWLZX     (CX), DI
 	VMOVD       DI, X5
 	VPSLLD      $0x10, Y5, Y5
-	VMOVSS      (DX), X6
-	VMOVSS      (BX), X7
-	VMOVSS      (CX), X8
+	VMOVSS      (BX), X6
+	VMOVSS      (SI), X7
+	VMOVSS      (DX), X8
 	VMULPS      (SP), Y8, Y8
 	VMULPS      32(SP), Y5, Y5
 	VMULPS      96(SP), Y8, Y9
@@ -842,37 +864,37 @@ loop43:
 	VCMPPS      $0x03, Y8, Y8, Y8
 	VMOVMSKPS   Y8, DI
 	TESTL       DI, DI
-	JNZ         bad45
+	JNZ         bad48
 	VPSRLD      $0x10, Y5, Y8
 	VPAND       Y1, Y8, Y8
 	VPADDD      Y0, Y8, Y8
 	VPADDD      Y5, Y8, Y8
-	VPEXTRW     $0x01, X8, (AX)
-	VMOVSS      X6, (DX)
-	VMOVSS      X7, (BX)
+	VPEXTRW     $0x01, X8, (CX)
+	VMOVSS      X6, (BX)
+	VMOVSS      X7, (SI)
 
-resume46:
-	ADDQ $0x00000002, AX
-	ADDQ $0x00000004, CX
+resume49:
+	ADDQ $0x00000002, CX
 	ADDQ $0x00000004, DX
 	ADDQ $0x00000004, BX
-	SUBQ $0x01, SI
-	CMPQ SI, $0x01
-	JAE  loop43
+	ADDQ $0x00000004, SI
+	SUBQ $0x01, AX
+	CMPQ AX, $0x01
+	JAE  loop46
 
-done44:
-	JMP finish38
+done47:
+	JMP parameter39
 
-plain37:
-	CMPQ SI, $0x08
-	JB   done48
+plain41:
+	CMPQ AX, $0x08
+	JB   done51
 
-loop47:
-	VPMOVZXWD   (AX), Y5
+loop50:
+	VPMOVZXWD   (CX), Y5
 	VPSLLD      $0x10, Y5, Y5
-	VMOVUPS     (DX), Y6
-	VMOVUPS     (BX), Y7
-	VMOVUPS     (CX), Y8
+	VMOVUPS     (BX), Y6
+	VMOVUPS     (SI), Y7
+	VMOVUPS     (DX), Y8
 	VMULPS      (SP), Y8, Y8
 	VMULPS      32(SP), Y5, Y5
 	VMULPS      96(SP), Y8, Y9
@@ -894,37 +916,37 @@ loop47:
 	VCMPPS      $0x03, Y8, Y8, Y8
 	VMOVMSKPS   Y8, DI
 	TESTL       DI, DI
-	JNZ         bad49
+	JNZ         bad52
 	VPSRLD      $0x10, Y5, Y8
 	VPAND       Y1, Y8, Y8
 	VPADDD      Y0, Y8, Y8
 	VPADDD      Y5, Y8, Y8
 	VPSHUFB     upper_7060302_f0e0b0a_0_0_7060302_f0e0b0a_0_0<>+0(SB), Y8, Y8
 	VPERMQ      $0x08, Y8, Y8
-	VMOVDQU     X8, (AX)
-	VMOVUPS     Y6, (DX)
-	VMOVUPS     Y7, (BX)
+	VMOVDQU     X8, (CX)
+	VMOVUPS     Y6, (BX)
+	VMOVUPS     Y7, (SI)
 
-resume50:
-	ADDQ $0x00000010, AX
-	ADDQ $0x00000020, CX
+resume53:
+	ADDQ $0x00000010, CX
 	ADDQ $0x00000020, DX
 	ADDQ $0x00000020, BX
-	SUBQ $0x08, SI
-	CMPQ SI, $0x08
-	JAE  loop47
+	ADDQ $0x00000020, SI
+	SUBQ $0x08, AX
+	CMPQ AX, $0x08
+	JAE  loop50
 
-done48:
-	CMPQ SI, $0x01
-	JB   done52
+done51:
+	CMPQ AX, $0x01
+	JB   done55
 
-loop51:
-	MOVWLZX     (AX), DI
+loop54:
+	MOVWLZX     (CX), DI
 	VMOVD       DI, X5
 	VPSLLD      $0x10, Y5, Y5
-	VMOVSS      (DX), X6
-	VMOVSS      (BX), X7
-	VMOVSS      (CX), X8
+	VMOVSS      (BX), X6
+	VMOVSS      (SI), X7
+	VMOVSS      (DX), X8
 	VMULPS      (SP), Y8, Y8
 	VMULPS      32(SP), Y5, Y5
 	VMULPS      96(SP), Y8, Y9
@@ -948,26 +970,28 @@ loop51:
 	VCMPPS      $0x03, Y8, Y8, Y8
 	VMOVMSKPS   Y8, DI
 	TESTL       DI, DI
-	JNZ         bad53
+	JNZ         bad56
 	VPSRLD      $0x10, Y5, Y8
 	VPAND       Y1, Y8, Y8
 	VPADDD      Y0, Y8, Y8
 	VPADDD      Y5, Y8, Y8
-	VPEXTRW     $0x01, X8, (AX)
-	VMOVSS      X6, (DX)
-	VMOVSS      X7, (BX)
+	VPEXTRW     $0x01, X8, (CX)
+	VMOVSS      X6, (BX)
+	VMOVSS      X7, (SI)
 
-resume54:
-	ADDQ $0x00000002, AX
-	ADDQ $0x00000004, CX
+resume57:
+	ADDQ $0x00000002, CX
 	ADDQ $0x00000004, DX
 	ADDQ $0x00000004, BX
-	SUBQ $0x01, SI
-	CMPQ SI, $0x01
-	JAE  loop51
+	ADDQ $0x00000004, SI
+	SUBQ $0x01, AX
+	CMPQ AX, $0x01
+	JAE  loop54
 
-done52:
-finish38:
+done55:
+	JMP parameter39
+
+end40:
 	VEXTRACTI128 $0x01, Y4, X0
 	VPADDD       X0, X4, X4
 	VPSHUFD      $0x4e, X4, X0
@@ -975,13 +999,13 @@ finish38:
 	VPSHUFD      $0xb1, X4, X0
 	VPADDD       X0, X4, X4
 	VMOVD        X4, AX
-	MOVQ         AX, ret+112(FP)
+	MOVQ         AX, ret+40(FP)
 	VZEROUPPER
 	RET
 
-bad41:
+bad44:
 	VPSUBD       Y8, Y4, Y4
-	MOVBLZX      skip+105(FP), DI
+	MOVBLZX      skip+33(FP), DI
 	DECL         DI
 	VMOVD        DI, X9
 	VPBROADCASTD X9, Y9
@@ -994,22 +1018,22 @@ bad41:
 	VPSRLD       $0x10, Y11, Y11
 	VPOR         Y2, Y8, Y8
 	VPBLENDVB    Y10, Y8, Y11, Y11
-	VPMOVZXWD    (AX), Y5
+	VPMOVZXWD    (CX), Y5
 	VPBLENDVB    Y9, Y5, Y11, Y11
 	VEXTRACTI128 $0x01, Y11, X5
 	VPACKUSDW    X5, X11, X5
-	VMOVDQU      X5, (AX)
-	VMOVUPS      (DX), Y5
-	VBLENDVPS    Y9, Y5, Y6, Y6
-	VMOVUPS      Y6, (DX)
+	VMOVDQU      X5, (CX)
 	VMOVUPS      (BX), Y5
+	VBLENDVPS    Y9, Y5, Y6, Y6
+	VMOVUPS      Y6, (BX)
+	VMOVUPS      (SI), Y5
 	VBLENDVPS    Y9, Y5, Y7, Y7
-	VMOVUPS      Y7, (BX)
-	JMP          resume42
+	VMOVUPS      Y7, (SI)
+	JMP          resume45
 
-bad45:
+bad48:
 	VPSUBD       Y8, Y4, Y4
-	MOVBLZX      skip+105(FP), DI
+	MOVBLZX      skip+33(FP), DI
 	DECL         DI
 	VMOVD        DI, X9
 	VPBROADCASTD X9, Y9
@@ -1022,22 +1046,22 @@ bad45:
 	VPSRLD       $0x10, Y11, Y11
 	VPOR         Y2, Y8, Y8
 	VPBLENDVB    Y10, Y8, Y11, Y11
-	MOVWLZX      (AX), DI
+	MOVWLZX      (CX), DI
 	VMOVD        DI, X5
 	VPBLENDVB    Y9, Y5, Y11, Y11
 	VMOVD        X11, DI
-	MOVW         DI, (AX)
-	VMOVSS       (DX), X5
-	VBLENDVPS    Y9, Y5, Y6, Y6
-	VMOVSS       X6, (DX)
+	MOVW         DI, (CX)
 	VMOVSS       (BX), X5
+	VBLENDVPS    Y9, Y5, Y6, Y6
+	VMOVSS       X6, (BX)
+	VMOVSS       (SI), X5
 	VBLENDVPS    Y9, Y5, Y7, Y7
-	VMOVSS       X7, (BX)
-	JMP          resume46
+	VMOVSS       X7, (SI)
+	JMP          resume49
 
-bad49:
+bad52:
 	VPSUBD       Y8, Y4, Y4
-	MOVBLZX      skip+105(FP), DI
+	MOVBLZX      skip+33(FP), DI
 	DECL         DI
 	VMOVD        DI, X9
 	VPBROADCASTD X9, Y9
@@ -1050,22 +1074,22 @@ bad49:
 	VPSRLD       $0x10, Y11, Y11
 	VPOR         Y2, Y8, Y8
 	VPBLENDVB    Y10, Y8, Y11, Y11
-	VPMOVZXWD    (AX), Y5
+	VPMOVZXWD    (CX), Y5
 	VPBLENDVB    Y9, Y5, Y11, Y11
 	VEXTRACTI128 $0x01, Y11, X5
 	VPACKUSDW    X5, X11, X5
-	VMOVDQU      X5, (AX)
-	VMOVUPS      (DX), Y5
-	VBLENDVPS    Y9, Y5, Y6, Y6
-	VMOVUPS      Y6, (DX)
+	VMOVDQU      X5, (CX)
 	VMOVUPS      (BX), Y5
+	VBLENDVPS    Y9, Y5, Y6, Y6
+	VMOVUPS      Y6, (BX)
+	VMOVUPS      (SI), Y5
 	VBLENDVPS    Y9, Y5, Y7, Y7
-	VMOVUPS      Y7, (BX)
-	JMP          resume50
+	VMOVUPS      Y7, (SI)
+	JMP          resume53
 
-bad53:
+bad56:
 	VPSUBD       Y8, Y4, Y4
-	MOVBLZX      skip+105(FP), DI
+	MOVBLZX      skip+33(FP), DI
 	DECL         DI
 	VMOVD        DI, X9
 	VPBROADCASTD X9, Y9
@@ -1078,62 +1102,68 @@ bad53:
 	VPSRLD       $0x10, Y11, Y11
 	VPOR         Y2, Y8, Y8
 	VPBLENDVB    Y10, Y8, Y11, Y11
-	MOVWLZX      (AX), DI
+	MOVWLZX      (CX), DI
 	VMOVD        DI, X5
 	VPBLENDVB    Y9, Y5, Y11, Y11
 	VMOVD        X11, DI
-	MOVW         DI, (AX)
-	VMOVSS       (DX), X5
-	VBLENDVPS    Y9, Y5, Y6, Y6
-	VMOVSS       X6, (DX)
+	MOVW         DI, (CX)
 	VMOVSS       (BX), X5
+	VBLENDVPS    Y9, Y5, Y6, Y6
+	VMOVSS       X6, (BX)
+	VMOVSS       (SI), X5
 	VBLENDVPS    Y9, Y5, Y7, Y7
-	VMOVSS       X7, (BX)
-	JMP          resume54
+	VMOVSS       X7, (SI)
+	JMP          resume57
 
-// func AdamWF32WF32GBF16AVX2(w []float32, g []uint16, m []float32, v []float32, s *[11]float32, nesterov bool, skip bool) int
+// func AdamWF32WF32GBF16AVX2(parameters [][11]uintptr, s *[11]float32, nesterov bool, skip bool) int
 // Requires: AVX, AVX2, FMA3
-TEXT ·AdamWF32WF32GBF16AVX2(SB), $352-120
-	MOVQ         w_base+0(FP), AX
-	MOVQ         g_base+24(FP), CX
-	MOVQ         m_base+48(FP), DX
-	MOVQ         v_base+72(FP), BX
-	MOVQ         w_len+8(FP), SI
-	MOVQ         s+96(FP), DI
-	VBROADCASTSS (DI), Y0
+TEXT ·AdamWF32WF32GBF16AVX2(SB), $352-48
+	MOVQ         s+24(FP), AX
+	VBROADCASTSS (AX), Y0
 	VMOVUPS      Y0, (SP)
-	VBROADCASTSS 4(DI), Y0
+	VBROADCASTSS 4(AX), Y0
 	VMOVUPS      Y0, 32(SP)
-	VBROADCASTSS 8(DI), Y0
+	VBROADCASTSS 8(AX), Y0
 	VMOVUPS      Y0, 64(SP)
-	VBROADCASTSS 12(DI), Y0
+	VBROADCASTSS 12(AX), Y0
 	VMOVUPS      Y0, 96(SP)
-	VBROADCASTSS 16(DI), Y0
+	VBROADCASTSS 16(AX), Y0
 	VMOVUPS      Y0, 128(SP)
-	VBROADCASTSS 20(DI), Y0
+	VBROADCASTSS 20(AX), Y0
 	VMOVUPS      Y0, 160(SP)
-	VBROADCASTSS 24(DI), Y0
+	VBROADCASTSS 24(AX), Y0
 	VMOVUPS      Y0, 192(SP)
-	VBROADCASTSS 28(DI), Y0
+	VBROADCASTSS 28(AX), Y0
 	VMOVUPS      Y0, 224(SP)
-	VBROADCASTSS 32(DI), Y0
+	VBROADCASTSS 32(AX), Y0
 	VMOVUPS      Y0, 256(SP)
-	VBROADCASTSS 36(DI), Y0
+	VBROADCASTSS 36(AX), Y0
 	VMOVUPS      Y0, 288(SP)
-	VBROADCASTSS 40(DI), Y0
+	VBROADCASTSS 40(AX), Y0
 	VMOVUPS      Y0, 320(SP)
 	VXORPS       Y0, Y0, Y0
 	VXORPS       Y1, Y1, Y1
-	CMPB         nesterov+104(FP), $0x00
-	JE           plain55
-	CMPQ         SI, $0x08
-	JB           done58
 
-loop57:
-	VMOVUPS     (AX), Y2
-	VMOVUPS     (DX), Y3
-	VMOVUPS     (BX), Y4
-	VPMOVZXWD   (CX), Y5
+parameter58:
+	SUBQ $0x01, parameters_len+8(FP)
+	JB   end59
+	MOVQ parameters_base+0(FP), AX
+	ADDQ $0x58, parameters_base+0(FP)
+	MOVQ (AX), CX
+	MOVQ 16(AX), DX
+	MOVQ 24(AX), BX
+	MOVQ 32(AX), SI
+	MOVQ 56(AX), AX
+	CMPB nesterov+32(FP), $0x00
+	JE   plain60
+	CMPQ AX, $0x08
+	JB   done62
+
+loop61:
+	VMOVUPS     (CX), Y2
+	VMOVUPS     (BX), Y3
+	VMOVUPS     (SI), Y4
+	VPMOVZXWD   (DX), Y5
 	VPSLLD      $0x10, Y5, Y5
 	VMULPS      (SP), Y5, Y5
 	VMULPS      32(SP), Y2, Y2
@@ -1156,86 +1186,86 @@ loop57:
 	VXORPS      Y5, Y5, Y5
 	VFMADD231PS Y0, Y2, Y5
 	VFMADD231PS Y0, Y4, Y5
-	VCMPPS      $0x03, Y5, Y5, Y5
-	VMOVMSKPS   Y5, DI
-	TESTL       DI, DI
-	JNZ         bad59
-	VMOVUPS     Y2, (AX)
-	VMOVUPS     Y3, (DX)
-	VMOVUPS     Y4, (BX)
-
-resume60:
-	ADDQ $0x00000020, AX
-	ADDQ $0x00000010, CX
-	ADDQ $0x00000020, DX
-	ADDQ $0x00000020, BX
-	SUBQ $0x08, SI
-	CMPQ SI, $0x08
-	JAE  loop57
-
-done58:
-	CMPQ SI, $0x01
-	JB   done62
-
-loop61:
-	VMOVSS      (AX), X2
-	VMOVSS      (DX), X3
-	VMOVSS      (BX), X4
-	MOVWLZX     (CX), DI
-	VMOVD       DI, X5
-	VPSLLD      $0x10, Y5, Y5
-	VMULPS      (SP), Y5, Y5
-	VMULPS      32(SP), Y2, Y2
-	VMULPS      96(SP), Y5, Y6
-	VMULPS      64(SP), Y3, Y3
-	VADDPS      Y6, Y3, Y3
-	VMULPS      160(SP), Y5, Y6
-	VMULPS      Y5, Y6, Y6
-	VMULPS      128(SP), Y4, Y4
-	VADDPS      Y6, Y4, Y4
-	VSQRTPS     Y4, Y7
-	VDIVPS      192(SP), Y7, Y7
-	VADDPS      224(SP), Y7, Y7
-	VMULPS      288(SP), Y3, Y6
-	VMULPS      320(SP), Y5, Y5
-	VADDPS      Y5, Y6, Y6
-	VMULPS      256(SP), Y6, Y6
-	VDIVPS      Y7, Y6, Y6
-	VSUBPS      Y6, Y2, Y2
-	VXORPS      Y5, Y5, Y5
-	VBLENDPS    $0x01, Y2, Y0, Y6
-	VFMADD231PS Y0, Y6, Y5
-	VBLENDPS    $0x01, Y4, Y0, Y6
-	VFMADD231PS Y0, Y6, Y5
 	VCMPPS      $0x03, Y5, Y5, Y5
 	VMOVMSKPS   Y5, DI
 	TESTL       DI, DI
 	JNZ         bad63
-	VMOVSS      X2, (AX)
-	VMOVSS      X3, (DX)
-	VMOVSS      X4, (BX)
+	VMOVUPS     Y2, (CX)
+	VMOVUPS     Y3, (BX)
+	VMOVUPS     Y4, (SI)
 
 resume64:
-	ADDQ $0x00000004, AX
-	ADDQ $0x00000002, CX
-	ADDQ $0x00000004, DX
-	ADDQ $0x00000004, BX
-	SUBQ $0x01, SI
-	CMPQ SI, $0x01
+	ADDQ $0x00000020, CX
+	ADDQ $0x00000010, DX
+	ADDQ $0x00000020, BX
+	ADDQ $0x00000020, SI
+	SUBQ $0x08, AX
+	CMPQ AX, $0x08
 	JAE  loop61
 
 done62:
-	JMP finish56
-
-plain55:
-	CMPQ SI, $0x08
+	CMPQ AX, $0x01
 	JB   done66
 
 loop65:
-	VMOVUPS     (AX), Y2
-	VMOVUPS     (DX), Y3
-	VMOVUPS     (BX), Y4
-	VPMOVZXWD   (CX), Y5
+	VMOVSS      (CX), X2
+	VMOVSS      (BX), X3
+	VMOVSS      (SI), X4
+	MOVWLZX     (DX), DI
+	VMOVD       DI, X5
+	VPSLLD      $0x10, Y5, Y5
+	VMULPS      (SP), Y5, Y5
+	VMULPS      32(SP), Y2, Y2
+	VMULPS      96(SP), Y5, Y6
+	VMULPS      64(SP), Y3, Y3
+	VADDPS      Y6, Y3, Y3
+	VMULPS      160(SP), Y5, Y6
+	VMULPS      Y5, Y6, Y6
+	VMULPS      128(SP), Y4, Y4
+	VADDPS      Y6, Y4, Y4
+	VSQRTPS     Y4, Y7
+	VDIVPS      192(SP), Y7, Y7
+	VADDPS      224(SP), Y7, Y7
+	VMULPS      288(SP), Y3, Y6
+	VMULPS      320(SP), Y5, Y5
+	VADDPS      Y5, Y6, Y6
+	VMULPS      256(SP), Y6, Y6
+	VDIVPS      Y7, Y6, Y6
+	VSUBPS      Y6, Y2, Y2
+	VXORPS      Y5, Y5, Y5
+	VBLENDPS    $0x01, Y2, Y0, Y6
+	VFMADD231PS Y0, Y6, Y5
+	VBLENDPS    $0x01, Y4, Y0, Y6
+	VFMADD231PS Y0, Y6, Y5
+	VCMPPS      $0x03, Y5, Y5, Y5
+	VMOVMSKPS   Y5, DI
+	TESTL       DI, DI
+	JNZ         bad67
+	VMOVSS      X2, (CX)
+	VMOVSS      X3, (BX)
+	VMOVSS      X4, (SI)
+
+resume68:
+	ADDQ $0x00000004, CX
+	ADDQ $0x00000002, DX
+	ADDQ $0x00000004, BX
+	ADDQ $0x00000004, SI
+	SUBQ $0x01, AX
+	CMPQ AX, $0x01
+	JAE  loop65
+
+done66:
+	JMP parameter58
+
+plain60:
+	CMPQ AX, $0x08
+	JB   done70
+
+loop69:
+	VMOVUPS     (CX), Y2
+	VMOVUPS     (BX), Y3
+	VMOVUPS     (SI), Y4
+	VPMOVZXWD   (DX), Y5
 	VPSLLD      $0x10, Y5, Y5
 	VMULPS      (SP), Y5, Y5
 	VMULPS      32(SP), Y2, Y2
@@ -1258,29 +1288,29 @@ loop65:
 	VCMPPS      $0x03, Y5, Y5, Y5
 	VMOVMSKPS   Y5, DI
 	TESTL       DI, DI
-	JNZ         bad67
-	VMOVUPS     Y2, (AX)
-	VMOVUPS     Y3, (DX)
-	VMOVUPS     Y4, (BX)
+	JNZ         bad71
+	VMOVUPS     Y2, (CX)
+	VMOVUPS     Y3, (BX)
+	VMOVUPS     Y4, (SI)
 
-resume68:
-	ADDQ $0x00000020, AX
-	ADDQ $0x00000010, CX
-	ADDQ $0x00000020, DX
+resume72:
+	ADDQ $0x00000020, CX
+	ADDQ $0x00000010, DX
 	ADDQ $0x00000020, BX
-	SUBQ $0x08, SI
-	CMPQ SI, $0x08
-	JAE  loop65
+	ADDQ $0x00000020, SI
+	SUBQ $0x08, AX
+	CMPQ AX, $0x08
+	JAE  loop69
 
-done66:
-	CMPQ SI, $0x01
-	JB   done70
+done70:
+	CMPQ AX, $0x01
+	JB   done74
 
-loop69:
-	VMOVSS      (AX), X2
-	VMOVSS      (DX), X3
-	VMOVSS      (BX), X4
-	MOVWLZX     (CX), DI
+loop73:
+	VMOVSS      (CX), X2
+	VMOVSS      (BX), X3
+	VMOVSS      (SI), X4
+	MOVWLZX     (DX), DI
 	VMOVD       DI, X5
 	VPSLLD      $0x10, Y5, Y5
 	VMULPS      (SP), Y5, Y5
@@ -1306,22 +1336,24 @@ loop69:
 	VCMPPS      $0x03, Y5, Y5, Y5
 	VMOVMSKPS   Y5, DI
 	TESTL       DI, DI
-	JNZ         bad71
-	VMOVSS      X2, (AX)
-	VMOVSS      X3, (DX)
-	VMOVSS      X4, (BX)
+	JNZ         bad75
+	VMOVSS      X2, (CX)
+	VMOVSS      X3, (BX)
+	VMOVSS      X4, (SI)
 
-resume72:
-	ADDQ $0x00000004, AX
-	ADDQ $0x00000002, CX
-	ADDQ $0x00000004, DX
+resume76:
+	ADDQ $0x00000004, CX
+	ADDQ $0x00000002, DX
 	ADDQ $0x00000004, BX
-	SUBQ $0x01, SI
-	CMPQ SI, $0x01
-	JAE  loop69
+	ADDQ $0x00000004, SI
+	SUBQ $0x01, AX
+	CMPQ AX, $0x01
+	JAE  loop73
 
-done70:
-finish56:
+done74:
+	JMP parameter58
+
+end59:
 	VEXTRACTI128 $0x01, Y1, X0
 	VPADDD       X0, X1, X1
 	VPSHUFD      $0x4e, X1, X0
@@ -1329,78 +1361,78 @@ finish56:
 	VPSHUFD      $0xb1, X1, X0
 	VPADDD       X0, X1, X1
 	VMOVD        X1, AX
-	MOVQ         AX, ret+112(FP)
+	MOVQ         AX, ret+40(FP)
 	VZEROUPPER
 	RET
 
-bad59:
-	VPSUBD       Y5, Y1, Y1
-	MOVBLZX      skip+105(FP), DI
-	DECL         DI
-	VMOVD        DI, X6
-	VPBROADCASTD X6, Y6
-	VPANDN       Y5, Y6, Y6
-	VMOVUPS      (AX), Y5
-	VBLENDVPS    Y6, Y5, Y2, Y2
-	VMOVUPS      Y2, (AX)
-	VMOVUPS      (DX), Y2
-	VBLENDVPS    Y6, Y2, Y3, Y3
-	VMOVUPS      Y3, (DX)
-	VMOVUPS      (BX), Y2
-	VBLENDVPS    Y6, Y2, Y4, Y4
-	VMOVUPS      Y4, (BX)
-	JMP          resume60
-
 bad63:
 	VPSUBD       Y5, Y1, Y1
-	MOVBLZX      skip+105(FP), DI
+	MOVBLZX      skip+33(FP), DI
 	DECL         DI
 	VMOVD        DI, X6
 	VPBROADCASTD X6, Y6
 	VPANDN       Y5, Y6, Y6
-	VMOVSS       (AX), X5
+	VMOVUPS      (CX), Y5
 	VBLENDVPS    Y6, Y5, Y2, Y2
-	VMOVSS       X2, (AX)
-	VMOVSS       (DX), X2
+	VMOVUPS      Y2, (CX)
+	VMOVUPS      (BX), Y2
 	VBLENDVPS    Y6, Y2, Y3, Y3
-	VMOVSS       X3, (DX)
-	VMOVSS       (BX), X2
+	VMOVUPS      Y3, (BX)
+	VMOVUPS      (SI), Y2
 	VBLENDVPS    Y6, Y2, Y4, Y4
-	VMOVSS       X4, (BX)
+	VMOVUPS      Y4, (SI)
 	JMP          resume64
 
 bad67:
 	VPSUBD       Y5, Y1, Y1
-	MOVBLZX      skip+105(FP), DI
+	MOVBLZX      skip+33(FP), DI
 	DECL         DI
 	VMOVD        DI, X6
 	VPBROADCASTD X6, Y6
 	VPANDN       Y5, Y6, Y6
-	VMOVUPS      (AX), Y5
+	VMOVSS       (CX), X5
 	VBLENDVPS    Y6, Y5, Y2, Y2
-	VMOVUPS      Y2, (AX)
-	VMOVUPS      (DX), Y2
+	VMOVSS       X2, (CX)
+	VMOVSS       (BX), X2
 	VBLENDVPS    Y6, Y2, Y3, Y3
-	VMOVUPS      Y3, (DX)
-	VMOVUPS      (BX), Y2
+	VMOVSS       X3, (BX)
+	VMOVSS       (SI), X2
 	VBLENDVPS    Y6, Y2, Y4, Y4
-	VMOVUPS      Y4, (BX)
+	VMOVSS       X4, (SI)
 	JMP          resume68
 
 bad71:
 	VPSUBD       Y5, Y1, Y1
-	MOVBLZX      skip+105(FP), DI
+	MOVBLZX      skip+33(FP), DI
 	DECL         DI
 	VMOVD        DI, X6
 	VPBROADCASTD X6, Y6
 	VPANDN       Y5, Y6, Y6
-	VMOVSS       (AX), X5
+	VMOVUPS      (CX), Y5
 	VBLENDVPS    Y6, Y5, Y2, Y2
-	VMOVSS       X2, (AX)
-	VMOVSS       (DX), X2
+	VMOVUPS      Y2, (CX)
+	VMOVUPS      (BX), Y2
 	VBLENDVPS    Y6, Y2, Y3, Y3
-	VMOVSS       X3, (DX)
-	VMOVSS       (BX), X2
+	VMOVUPS      Y3, (BX)
+	VMOVUPS      (SI), Y2
 	VBLENDVPS    Y6, Y2, Y4, Y4
-	VMOVSS       X4, (BX)
+	VMOVUPS      Y4, (SI)
 	JMP          resume72
+
+bad75:
+	VPSUBD       Y5, Y1, Y1
+	MOVBLZX      skip+33(FP), DI
+	DECL         DI
+	VMOVD        DI, X6
+	VPBROADCASTD X6, Y6
+	VPANDN       Y5, Y6, Y6
+	VMOVSS       (CX), X5
+	VBLENDVPS    Y6, Y5, Y2, Y2
+	VMOVSS       X2, (CX)
+	VMOVSS       (BX), X2
+	VBLENDVPS    Y6, Y2, Y3, Y3
+	VMOVSS       X3, (BX)
+	VMOVSS       (SI), X2
+	VBLENDVPS    Y6, Y2, Y4, Y4
+	VMOVSS       X4, (SI)
+	JMP          resume76

@@ -4,51 +4,57 @@
 
 #include "textflag.h"
 
-// func AdamWF32WF32GF32AVX512(w []float32, g []float32, m []float32, v []float32, s *[11]float32, nesterov bool, skip bool) int
+// func AdamWF32WF32GF32AVX512(parameters [][11]uintptr, s *[11]float32, nesterov bool, skip bool) int
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+, POPCNT
-TEXT ·AdamWF32WF32GF32AVX512(SB), $0-120
-	MOVQ         w_base+0(FP), AX
-	MOVQ         g_base+24(FP), CX
-	MOVQ         m_base+48(FP), DX
-	MOVQ         v_base+72(FP), BX
-	MOVQ         w_len+8(FP), SI
-	XORQ         R8, R8
-	MOVQ         s+96(FP), R9
-	VBROADCASTSS (R9), Z1
-	VBROADCASTSS 4(R9), Z2
-	VBROADCASTSS 8(R9), Z3
-	VBROADCASTSS 12(R9), Z4
-	VBROADCASTSS 16(R9), Z5
-	VBROADCASTSS 20(R9), Z6
-	VBROADCASTSS 28(R9), Z7
-	VBROADCASTSS 32(R9), Z8
-	VBROADCASTSS 24(R9), Z9
+TEXT ·AdamWF32WF32GF32AVX512(SB), $0-48
+	XORQ         CX, CX
+	MOVQ         s+24(FP), DX
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 8(DX), Z3
+	VBROADCASTSS 12(DX), Z4
+	VBROADCASTSS 16(DX), Z5
+	VBROADCASTSS 20(DX), Z6
+	VBROADCASTSS 28(DX), Z7
+	VBROADCASTSS 32(DX), Z8
+	VBROADCASTSS 24(DX), Z9
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VDIVPS       Z9, Z0, Z0
-	CMPB         nesterov+104(FP), $0x00
-	JE           plain1
 
-nesterov2:
-	MOVQ         SI, DI
-	CMPQ         SI, $0x20
-	JB           careful3
-	MOVL         $0x00000020, DI
-	PREFETCHT0   1536(AX)
-	PREFETCHT0   1600(AX)
-	VMOVUPS      (AX), Z10
-	VMOVUPS      64(AX), Z11
-	PREFETCHT0   1536(CX)
-	PREFETCHT0   1600(CX)
-	VMOVUPS      (CX), Z12
-	VMOVUPS      64(CX), Z13
-	PREFETCHT0   1536(DX)
-	PREFETCHT0   1600(DX)
-	VMOVUPS      (DX), Z14
-	VMOVUPS      64(DX), Z15
+parameter1:
+	SUBQ $0x01, parameters_len+8(FP)
+	JB   end2
+	MOVQ parameters_base+0(FP), AX
+	ADDQ $0x58, parameters_base+0(FP)
+	MOVQ (AX), BX
+	MOVQ 16(AX), SI
+	MOVQ 24(AX), DI
+	MOVQ 32(AX), R8
+	MOVQ 56(AX), R9
+	CMPB nesterov+32(FP), $0x00
+	JE   plain3
+
+nesterov4:
+	MOVQ         R9, AX
+	CMPQ         R9, $0x20
+	JB           careful5
+	MOVL         $0x00000020, AX
 	PREFETCHT0   1536(BX)
 	PREFETCHT0   1600(BX)
-	VMOVUPS      (BX), Z16
-	VMOVUPS      64(BX), Z17
+	VMOVUPS      (BX), Z10
+	VMOVUPS      64(BX), Z11
+	PREFETCHT0   1536(SI)
+	PREFETCHT0   1600(SI)
+	VMOVUPS      (SI), Z12
+	VMOVUPS      64(SI), Z13
+	PREFETCHT0   1536(DI)
+	PREFETCHT0   1600(DI)
+	VMOVUPS      (DI), Z14
+	VMOVUPS      64(DI), Z15
+	PREFETCHT0   1536(R8)
+	PREFETCHT0   1600(R8)
+	VMOVUPS      (R8), Z16
+	VMOVUPS      64(R8), Z17
 	VMULPS       Z1, Z12, Z12
 	VMULPS       Z2, Z10, Z10
 	VMULPS       Z4, Z12, Z18
@@ -73,8 +79,8 @@ nesterov2:
 	VFNMADD231PS Z9, Z19, Z18
 	VFMADD231PS  Z0, Z18, Z19
 	VADDPS       Z7, Z19, Z19
-	VMULPS.BCST  36(R9), Z14, Z18
-	VMULPS.BCST  40(R9), Z12, Z12
+	VMULPS.BCST  36(DX), Z14, Z18
+	VMULPS.BCST  40(DX), Z12, Z12
 	VADDPS       Z12, Z18, Z18
 	VMULPS       Z8, Z18, Z12
 	VDIVPS       Z19, Z12, Z12
@@ -82,8 +88,8 @@ nesterov2:
 	VFNMADD231PS Z9, Z18, Z20
 	VFMADD231PS  Z0, Z20, Z18
 	VADDPS       Z7, Z18, Z18
-	VMULPS.BCST  36(R9), Z15, Z19
-	VMULPS.BCST  40(R9), Z13, Z13
+	VMULPS.BCST  36(DX), Z15, Z19
+	VMULPS.BCST  40(DX), Z13, Z13
 	VADDPS       Z13, Z19, Z19
 	VMULPS       Z8, Z19, Z13
 	VDIVPS       Z18, Z13, Z13
@@ -94,41 +100,41 @@ nesterov2:
 	VFMADD231PS  Z12, Z11, Z13
 	VCMPPS       $0x03, Z13, Z13, K1
 	KORTESTW     K1, K1
-	JNZ          careful3
-	VMOVUPS      Z10, (AX)
-	VMOVUPS      Z11, 64(AX)
-	VMOVUPS      Z14, (DX)
-	VMOVUPS      Z15, 64(DX)
-	VMOVUPS      Z16, (BX)
-	VMOVUPS      Z17, 64(BX)
-	ADDQ         $0x00000080, AX
-	ADDQ         $0x00000080, CX
-	ADDQ         $0x00000080, DX
+	JNZ          careful5
+	VMOVUPS      Z10, (BX)
+	VMOVUPS      Z11, 64(BX)
+	VMOVUPS      Z14, (DI)
+	VMOVUPS      Z15, 64(DI)
+	VMOVUPS      Z16, (R8)
+	VMOVUPS      Z17, 64(R8)
 	ADDQ         $0x00000080, BX
-	SUBQ         $0x20, SI
-	JMP          nesterov2
+	ADDQ         $0x00000080, SI
+	ADDQ         $0x00000080, DI
+	ADDQ         $0x00000080, R8
+	SUBQ         $0x20, R9
+	JMP          nesterov4
 
-plain1:
-	MOVQ         SI, DI
-	CMPQ         SI, $0x20
-	JB           careful3
-	MOVL         $0x00000020, DI
-	PREFETCHT0   1536(AX)
-	PREFETCHT0   1600(AX)
-	VMOVUPS      (AX), Z10
-	VMOVUPS      64(AX), Z11
-	PREFETCHT0   1536(CX)
-	PREFETCHT0   1600(CX)
-	VMOVUPS      (CX), Z12
-	VMOVUPS      64(CX), Z13
-	PREFETCHT0   1536(DX)
-	PREFETCHT0   1600(DX)
-	VMOVUPS      (DX), Z14
-	VMOVUPS      64(DX), Z15
+plain3:
+	MOVQ         R9, AX
+	CMPQ         R9, $0x20
+	JB           careful5
+	MOVL         $0x00000020, AX
 	PREFETCHT0   1536(BX)
 	PREFETCHT0   1600(BX)
-	VMOVUPS      (BX), Z16
-	VMOVUPS      64(BX), Z17
+	VMOVUPS      (BX), Z10
+	VMOVUPS      64(BX), Z11
+	PREFETCHT0   1536(SI)
+	PREFETCHT0   1600(SI)
+	VMOVUPS      (SI), Z12
+	VMOVUPS      64(SI), Z13
+	PREFETCHT0   1536(DI)
+	PREFETCHT0   1600(DI)
+	VMOVUPS      (DI), Z14
+	VMOVUPS      64(DI), Z15
+	PREFETCHT0   1536(R8)
+	PREFETCHT0   1600(R8)
+	VMOVUPS      (R8), Z16
+	VMOVUPS      64(R8), Z17
 	VMULPS       Z1, Z12, Z12
 	VMULPS       Z2, Z10, Z10
 	VMULPS       Z4, Z12, Z18
@@ -168,36 +174,36 @@ plain1:
 	VFMADD231PS  Z12, Z11, Z13
 	VCMPPS       $0x03, Z13, Z13, K1
 	KORTESTW     K1, K1
-	JNZ          careful3
-	VMOVUPS      Z10, (AX)
-	VMOVUPS      Z11, 64(AX)
-	VMOVUPS      Z14, (DX)
-	VMOVUPS      Z15, 64(DX)
-	VMOVUPS      Z16, (BX)
-	VMOVUPS      Z17, 64(BX)
-	ADDQ         $0x00000080, AX
-	ADDQ         $0x00000080, CX
-	ADDQ         $0x00000080, DX
+	JNZ          careful5
+	VMOVUPS      Z10, (BX)
+	VMOVUPS      Z11, 64(BX)
+	VMOVUPS      Z14, (DI)
+	VMOVUPS      Z15, 64(DI)
+	VMOVUPS      Z16, (R8)
+	VMOVUPS      Z17, 64(R8)
 	ADDQ         $0x00000080, BX
-	SUBQ         $0x20, SI
-	JMP          plain1
+	ADDQ         $0x00000080, SI
+	ADDQ         $0x00000080, DI
+	ADDQ         $0x00000080, R8
+	SUBQ         $0x20, R9
+	JMP          plain3
 
-careful3:
-	TESTQ DI, DI
-	JZ    finish4
+careful5:
+	TESTQ AX, AX
+	JZ    parameter1
 
-again5:
+again6:
 	MOVL        $0x00000010, R10
-	CMPQ        DI, R10
-	CMOVQLT     DI, R10
+	CMPQ        AX, R10
+	CMOVQLT     AX, R10
 	MOVL        $0x0000ffff, R11
 	BZHIL       R10, R11, R11
 	KMOVW       R11, K1
-	VMOVUPS.Z   (AX), K1, Z10
-	VMOVUPS.Z   (CX), K1, Z11
-	VMOVUPS.Z   (DX), K1, Z12
-	VMOVUPS.Z   (BX), K1, Z13
-	MOVBLZX     nesterov+104(FP), R10
+	VMOVUPS.Z   (BX), K1, Z10
+	VMOVUPS.Z   (SI), K1, Z11
+	VMOVUPS.Z   (DI), K1, Z12
+	VMOVUPS.Z   (R8), K1, Z13
+	MOVBLZX     nesterov+32(FP), R10
 	NEGL        R10
 	KMOVW       R10, K2
 	VMULPS      Z1, Z11, Z11
@@ -209,8 +215,8 @@ again5:
 	VMULPS      Z11, Z14, Z14
 	VMULPS      Z5, Z13, Z13
 	VADDPS      Z14, Z13, Z13
-	VMULPS.BCST 36(R9), Z12, Z14
-	VMULPS.BCST 40(R9), Z11, Z11
+	VMULPS.BCST 36(DX), Z12, Z14
+	VMULPS.BCST 40(DX), Z11, Z11
 	VADDPS      Z11, Z14, Z14
 	VSQRTPS     Z13, Z11
 	VDIVPS      Z9, Z11, Z11
@@ -225,91 +231,97 @@ again5:
 	KANDW       K1, K2, K2
 	KMOVW       K2, R10
 	POPCNTQ     R10, R10
-	ADDQ        R10, R8
-	MOVBLZX     skip+105(FP), R10
+	ADDQ        R10, CX
+	MOVBLZX     skip+33(FP), R10
 	NEGL        R10
 	KMOVW       R10, K3
 	KANDW       K3, K2, K2
 	KANDNW      K1, K2, K1
-	VMOVUPS     Z10, K1, (AX)
-	VMOVUPS     Z12, K1, (DX)
-	VMOVUPS     Z13, K1, (BX)
-	ADDQ        $0x00000040, AX
-	ADDQ        $0x00000040, CX
-	ADDQ        $0x00000040, DX
+	VMOVUPS     Z10, K1, (BX)
+	VMOVUPS     Z12, K1, (DI)
+	VMOVUPS     Z13, K1, (R8)
 	ADDQ        $0x00000040, BX
+	ADDQ        $0x00000040, SI
+	ADDQ        $0x00000040, DI
+	ADDQ        $0x00000040, R8
 	MOVL        $0x00000010, R10
-	CMPQ        DI, R10
-	CMOVQLT     DI, R10
-	SUBQ        R10, SI
-	SUBQ        R10, DI
-	JNZ         again5
-	TESTQ       SI, SI
-	JZ          finish4
-	CMPB        nesterov+104(FP), $0x00
-	JE          plain1
-	JMP         nesterov2
+	CMPQ        AX, R10
+	CMOVQLT     AX, R10
+	SUBQ        R10, R9
+	SUBQ        R10, AX
+	JNZ         again6
+	TESTQ       R9, R9
+	JZ          parameter1
+	CMPB        nesterov+32(FP), $0x00
+	JE          plain3
+	JMP         nesterov4
 
-finish4:
-	MOVQ R8, ret+112(FP)
+end2:
+	MOVQ CX, ret+40(FP)
 	VZEROUPPER
 	RET
 
 DATA word_3f800000<>+0(SB)/4, $0x3f800000
 GLOBL word_3f800000<>(SB), RODATA|NOPTR, $4
 
-// func AdamWF32WBF16GBF16AVX512(w []uint16, g []uint16, m []float32, v []float32, s *[11]float32, nesterov bool, skip bool) int
+// func AdamWF32WBF16GBF16AVX512(parameters [][11]uintptr, s *[11]float32, nesterov bool, skip bool) int
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, CMOV, MMX+, POPCNT
-TEXT ·AdamWF32WBF16GBF16AVX512(SB), $0-120
-	MOVQ         w_base+0(FP), AX
-	MOVQ         g_base+24(FP), CX
-	MOVQ         m_base+48(FP), DX
-	MOVQ         v_base+72(FP), BX
-	MOVQ         w_len+8(FP), SI
-	XORQ         R8, R8
-	MOVQ         s+96(FP), R9
-	VBROADCASTSS (R9), Z1
-	VBROADCASTSS 4(R9), Z2
-	VBROADCASTSS 8(R9), Z3
-	VBROADCASTSS 12(R9), Z4
-	VBROADCASTSS 16(R9), Z5
-	VBROADCASTSS 20(R9), Z6
-	VBROADCASTSS 28(R9), Z7
-	VBROADCASTSS 32(R9), Z8
-	VBROADCASTSS 24(R9), Z9
+TEXT ·AdamWF32WBF16GBF16AVX512(SB), $0-48
+	XORQ         CX, CX
+	MOVQ         s+24(FP), DX
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 8(DX), Z3
+	VBROADCASTSS 12(DX), Z4
+	VBROADCASTSS 16(DX), Z5
+	VBROADCASTSS 20(DX), Z6
+	VBROADCASTSS 28(DX), Z7
+	VBROADCASTSS 32(DX), Z8
+	VBROADCASTSS 24(DX), Z9
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VDIVPS       Z9, Z0, Z0
-	MOVL         $0xaaaaaaaa, DI
-	KMOVD        DI, K1
+	MOVL         $0xaaaaaaaa, AX
+	KMOVD        AX, K1
 	VMOVDQU64    halves_20000_60004_a0008_e000c_120010_160014_1a0018_1e001c_30001_70005_b0009_f000d_130011_170015_1b0019_1f001d<>+0(SB), Z10
 	VPBROADCASTD word_ffff0000<>+0(SB), Z11
 	VPBROADCASTD word_10001<>+0(SB), Z12
 	VPBROADCASTD word_80008000<>+0(SB), Z13
 	VMOVDQU64    mix_100000_110001_120002_130003_140004_150005_160006_170007_180008_190009_1a000a_1b000b_1c000c_1d000d_1e000e_1f000f<>+0(SB), Z14
-	CMPB         nesterov+104(FP), $0x00
-	JE           plain6
 
-nesterov7:
-	MOVQ         SI, DI
-	CMPQ         SI, $0x20
-	JB           careful8
-	MOVL         $0x00000020, DI
-	PREFETCHT0   1536(AX)
-	VPERMW       (AX), Z14, Z16
+parameter7:
+	SUBQ $0x01, parameters_len+8(FP)
+	JB   end8
+	MOVQ parameters_base+0(FP), AX
+	ADDQ $0x58, parameters_base+0(FP)
+	MOVQ (AX), BX
+	MOVQ 16(AX), SI
+	MOVQ 24(AX), DI
+	MOVQ 32(AX), R8
+	MOVQ 56(AX), R9
+	CMPB nesterov+32(FP), $0x00
+	JE   plain9
+
+nesterov10:
+	MOVQ         R9, AX
+	CMPQ         R9, $0x20
+	JB           careful11
+	MOVL         $0x00000020, AX
+	PREFETCHT0   1536(BX)
+	VPERMW       (BX), Z14, Z16
 	VPSLLD       $0x10, Z16, Z15
 	VPANDD       Z11, Z16, Z16
-	PREFETCHT0   1536(CX)
-	VPERMW       (CX), Z14, Z18
+	PREFETCHT0   1536(SI)
+	VPERMW       (SI), Z14, Z18
 	VPSLLD       $0x10, Z18, Z17
 	VPANDD       Z11, Z18, Z18
-	PREFETCHT0   1536(DX)
-	PREFETCHT0   1600(DX)
-	VMOVUPS      (DX), Z19
-	VMOVUPS      64(DX), Z20
-	PREFETCHT0   1536(BX)
-	PREFETCHT0   1600(BX)
-	VMOVUPS      (BX), Z21
-	VMOVUPS      64(BX), Z22
+	PREFETCHT0   1536(DI)
+	PREFETCHT0   1600(DI)
+	VMOVUPS      (DI), Z19
+	VMOVUPS      64(DI), Z20
+	PREFETCHT0   1536(R8)
+	PREFETCHT0   1600(R8)
+	VMOVUPS      (R8), Z21
+	VMOVUPS      64(R8), Z22
 	VMULPS       Z1, Z17, Z17
 	VMULPS       Z2, Z15, Z15
 	VMULPS       Z4, Z17, Z23
@@ -334,8 +346,8 @@ nesterov7:
 	VFNMADD231PS Z9, Z24, Z23
 	VFMADD231PS  Z0, Z23, Z24
 	VADDPS       Z7, Z24, Z24
-	VMULPS.BCST  36(R9), Z19, Z23
-	VMULPS.BCST  40(R9), Z17, Z17
+	VMULPS.BCST  36(DX), Z19, Z23
+	VMULPS.BCST  40(DX), Z17, Z17
 	VADDPS       Z17, Z23, Z23
 	VMULPS       Z8, Z23, Z17
 	VDIVPS       Z24, Z17, Z17
@@ -343,8 +355,8 @@ nesterov7:
 	VFNMADD231PS Z9, Z23, Z25
 	VFMADD231PS  Z0, Z25, Z23
 	VADDPS       Z7, Z23, Z23
-	VMULPS.BCST  36(R9), Z20, Z24
-	VMULPS.BCST  40(R9), Z18, Z18
+	VMULPS.BCST  36(DX), Z20, Z24
+	VMULPS.BCST  40(DX), Z18, Z18
 	VADDPS       Z18, Z24, Z24
 	VMULPS       Z8, Z24, Z18
 	VDIVPS       Z23, Z18, Z18
@@ -355,7 +367,7 @@ nesterov7:
 	VFMADD231PS  Z17, Z16, Z18
 	VCMPPS       $0x03, Z18, Z18, K2
 	KORTESTW     K2, K2
-	JNZ          careful8
+	JNZ          careful11
 	VPSLLD       $0x10, Z16, Z17
 	VPBLENDMW    Z17, Z15, K1, Z17
 	VPSRLD       $0x10, Z15, Z15
@@ -365,39 +377,39 @@ nesterov7:
 	VPCMPUW      $0x06, Z13, Z17, K2
 	VPADDW       Z12, Z15, K2, Z15
 	VPERMW       Z15, Z10, Z15
-	VMOVDQU16    Z15, (AX)
-	VMOVUPS      Z19, (DX)
-	VMOVUPS      Z20, 64(DX)
-	VMOVUPS      Z21, (BX)
-	VMOVUPS      Z22, 64(BX)
-	ADDQ         $0x00000040, AX
-	ADDQ         $0x00000040, CX
-	ADDQ         $0x00000080, DX
-	ADDQ         $0x00000080, BX
-	SUBQ         $0x20, SI
-	JMP          nesterov7
+	VMOVDQU16    Z15, (BX)
+	VMOVUPS      Z19, (DI)
+	VMOVUPS      Z20, 64(DI)
+	VMOVUPS      Z21, (R8)
+	VMOVUPS      Z22, 64(R8)
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000040, SI
+	ADDQ         $0x00000080, DI
+	ADDQ         $0x00000080, R8
+	SUBQ         $0x20, R9
+	JMP          nesterov10
 
-plain6:
-	MOVQ         SI, DI
-	CMPQ         SI, $0x20
-	JB           careful8
-	MOVL         $0x00000020, DI
-	PREFETCHT0   1536(AX)
-	VPERMW       (AX), Z14, Z16
+plain9:
+	MOVQ         R9, AX
+	CMPQ         R9, $0x20
+	JB           careful11
+	MOVL         $0x00000020, AX
+	PREFETCHT0   1536(BX)
+	VPERMW       (BX), Z14, Z16
 	VPSLLD       $0x10, Z16, Z15
 	VPANDD       Z11, Z16, Z16
-	PREFETCHT0   1536(CX)
-	VPERMW       (CX), Z14, Z18
+	PREFETCHT0   1536(SI)
+	VPERMW       (SI), Z14, Z18
 	VPSLLD       $0x10, Z18, Z17
 	VPANDD       Z11, Z18, Z18
-	PREFETCHT0   1536(DX)
-	PREFETCHT0   1600(DX)
-	VMOVUPS      (DX), Z19
-	VMOVUPS      64(DX), Z20
-	PREFETCHT0   1536(BX)
-	PREFETCHT0   1600(BX)
-	VMOVUPS      (BX), Z21
-	VMOVUPS      64(BX), Z22
+	PREFETCHT0   1536(DI)
+	PREFETCHT0   1600(DI)
+	VMOVUPS      (DI), Z19
+	VMOVUPS      64(DI), Z20
+	PREFETCHT0   1536(R8)
+	PREFETCHT0   1600(R8)
+	VMOVUPS      (R8), Z21
+	VMOVUPS      64(R8), Z22
 	VMULPS       Z1, Z17, Z17
 	VMULPS       Z2, Z15, Z15
 	VMULPS       Z4, Z17, Z23
@@ -437,7 +449,7 @@ plain6:
 	VFMADD231PS  Z17, Z16, Z18
 	VCMPPS       $0x03, Z18, Z18, K2
 	KORTESTW     K2, K2
-	JNZ          careful8
+	JNZ          careful11
 	VPSLLD       $0x10, Z16, Z17
 	VPBLENDMW    Z17, Z15, K1, Z17
 	VPSRLD       $0x10, Z15, Z15
@@ -447,36 +459,36 @@ plain6:
 	VPCMPUW      $0x06, Z13, Z17, K2
 	VPADDW       Z12, Z15, K2, Z15
 	VPERMW       Z15, Z10, Z15
-	VMOVDQU16    Z15, (AX)
-	VMOVUPS      Z19, (DX)
-	VMOVUPS      Z20, 64(DX)
-	VMOVUPS      Z21, (BX)
-	VMOVUPS      Z22, 64(BX)
-	ADDQ         $0x00000040, AX
-	ADDQ         $0x00000040, CX
-	ADDQ         $0x00000080, DX
-	ADDQ         $0x00000080, BX
-	SUBQ         $0x20, SI
-	JMP          plain6
+	VMOVDQU16    Z15, (BX)
+	VMOVUPS      Z19, (DI)
+	VMOVUPS      Z20, 64(DI)
+	VMOVUPS      Z21, (R8)
+	VMOVUPS      Z22, 64(R8)
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000040, SI
+	ADDQ         $0x00000080, DI
+	ADDQ         $0x00000080, R8
+	SUBQ         $0x20, R9
+	JMP          plain9
 
-careful8:
-	TESTQ DI, DI
-	JZ    finish9
+careful11:
+	TESTQ AX, AX
+	JZ    parameter7
 
-again10:
+again12:
 	MOVL         $0x00000010, R10
-	CMPQ         DI, R10
-	CMOVQLT      DI, R10
+	CMPQ         AX, R10
+	CMOVQLT      AX, R10
 	MOVL         $0x0000ffff, R11
 	BZHIL        R10, R11, R11
 	KMOVW        R11, K2
-	VPMOVZXWD.Z  (AX), K2, Z15
+	VPMOVZXWD.Z  (BX), K2, Z15
 	VPSLLD       $0x10, Z15, Z15
-	VPMOVZXWD.Z  (CX), K2, Z16
+	VPMOVZXWD.Z  (SI), K2, Z16
 	VPSLLD       $0x10, Z16, Z16
-	VMOVUPS.Z    (DX), K2, Z17
-	VMOVUPS.Z    (BX), K2, Z18
-	MOVBLZX      nesterov+104(FP), R10
+	VMOVUPS.Z    (DI), K2, Z17
+	VMOVUPS.Z    (R8), K2, Z18
+	MOVBLZX      nesterov+32(FP), R10
 	NEGL         R10
 	KMOVW        R10, K3
 	VMULPS       Z1, Z16, Z16
@@ -488,8 +500,8 @@ again10:
 	VMULPS       Z16, Z19, Z19
 	VMULPS       Z5, Z18, Z18
 	VADDPS       Z19, Z18, Z18
-	VMULPS.BCST  36(R9), Z17, Z19
-	VMULPS.BCST  40(R9), Z16, Z16
+	VMULPS.BCST  36(DX), Z17, Z19
+	VMULPS.BCST  40(DX), Z16, Z16
 	VADDPS       Z16, Z19, Z19
 	VSQRTPS      Z18, Z16
 	VDIVPS       Z9, Z16, Z16
@@ -504,8 +516,8 @@ again10:
 	KANDW        K2, K3, K3
 	KMOVW        K3, R10
 	POPCNTQ      R10, R10
-	ADDQ         R10, R8
-	MOVBLZX      skip+105(FP), R10
+	ADDQ         R10, CX
+	MOVBLZX      skip+33(FP), R10
 	NEGL         R10
 	KMOVW        R10, K4
 	KANDW        K4, K3, K3
@@ -523,27 +535,27 @@ again10:
 	VPADDD       Z15, Z21, Z21
 	VPORD        Z20, Z15, K3, Z21
 	VPSRLD       $0x10, Z21, Z21
-	VPMOVDW      Z21, K2, (AX)
-	VMOVUPS      Z17, K2, (DX)
-	VMOVUPS      Z18, K2, (BX)
-	ADDQ         $0x00000020, AX
-	ADDQ         $0x00000020, CX
-	ADDQ         $0x00000040, DX
-	ADDQ         $0x00000040, BX
+	VPMOVDW      Z21, K2, (BX)
+	VMOVUPS      Z17, K2, (DI)
+	VMOVUPS      Z18, K2, (R8)
+	ADDQ         $0x00000020, BX
+	ADDQ         $0x00000020, SI
+	ADDQ         $0x00000040, DI
+	ADDQ         $0x00000040, R8
 	MOVL         $0x00000010, R10
-	CMPQ         DI, R10
-	CMOVQLT      DI, R10
-	SUBQ         R10, SI
-	SUBQ         R10, DI
-	JNZ          again10
-	TESTQ        SI, SI
-	JZ           finish9
-	CMPB         nesterov+104(FP), $0x00
-	JE           plain6
-	JMP          nesterov7
+	CMPQ         AX, R10
+	CMOVQLT      AX, R10
+	SUBQ         R10, R9
+	SUBQ         R10, AX
+	JNZ          again12
+	TESTQ        R9, R9
+	JZ           parameter7
+	CMPB         nesterov+32(FP), $0x00
+	JE           plain9
+	JMP          nesterov10
 
-finish9:
-	MOVQ R8, ret+112(FP)
+end8:
+	MOVQ CX, ret+40(FP)
 	VZEROUPPER
 	RET
 
@@ -601,58 +613,64 @@ GLOBL word_1<>(SB), RODATA|NOPTR, $4
 DATA word_400000<>+0(SB)/4, $0x00400000
 GLOBL word_400000<>(SB), RODATA|NOPTR, $4
 
-// func AdamWF32WBF16GF32AVX512(w []uint16, g []float32, m []float32, v []float32, s *[11]float32, nesterov bool, skip bool) int
+// func AdamWF32WBF16GF32AVX512(parameters [][11]uintptr, s *[11]float32, nesterov bool, skip bool) int
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, CMOV, MMX+, POPCNT
-TEXT ·AdamWF32WBF16GF32AVX512(SB), $0-120
-	MOVQ         w_base+0(FP), AX
-	MOVQ         g_base+24(FP), CX
-	MOVQ         m_base+48(FP), DX
-	MOVQ         v_base+72(FP), BX
-	MOVQ         w_len+8(FP), SI
-	XORQ         R8, R8
-	MOVQ         s+96(FP), R9
-	VBROADCASTSS (R9), Z1
-	VBROADCASTSS 4(R9), Z2
-	VBROADCASTSS 8(R9), Z3
-	VBROADCASTSS 12(R9), Z4
-	VBROADCASTSS 16(R9), Z5
-	VBROADCASTSS 20(R9), Z6
-	VBROADCASTSS 28(R9), Z7
-	VBROADCASTSS 32(R9), Z8
-	VBROADCASTSS 24(R9), Z9
+TEXT ·AdamWF32WBF16GF32AVX512(SB), $0-48
+	XORQ         CX, CX
+	MOVQ         s+24(FP), DX
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 8(DX), Z3
+	VBROADCASTSS 12(DX), Z4
+	VBROADCASTSS 16(DX), Z5
+	VBROADCASTSS 20(DX), Z6
+	VBROADCASTSS 28(DX), Z7
+	VBROADCASTSS 32(DX), Z8
+	VBROADCASTSS 24(DX), Z9
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VDIVPS       Z9, Z0, Z0
-	MOVL         $0xaaaaaaaa, DI
-	KMOVD        DI, K1
+	MOVL         $0xaaaaaaaa, AX
+	KMOVD        AX, K1
 	VMOVDQU64    halves_20000_60004_a0008_e000c_120010_160014_1a0018_1e001c_30001_70005_b0009_f000d_130011_170015_1b0019_1f001d<>+0(SB), Z10
 	VPBROADCASTD word_ffff0000<>+0(SB), Z11
 	VPBROADCASTD word_10001<>+0(SB), Z12
 	VPBROADCASTD word_80008000<>+0(SB), Z13
 	VMOVDQU64    mix_100000_110001_120002_130003_140004_150005_160006_170007_180008_190009_1a000a_1b000b_1c000c_1d000d_1e000e_1f000f<>+0(SB), Z14
-	CMPB         nesterov+104(FP), $0x00
-	JE           plain11
 
-nesterov12:
-	MOVQ         SI, DI
-	CMPQ         SI, $0x20
-	JB           careful13
-	MOVL         $0x00000020, DI
-	PREFETCHT0   1536(AX)
-	VPERMW       (AX), Z14, Z16
+parameter13:
+	SUBQ $0x01, parameters_len+8(FP)
+	JB   end14
+	MOVQ parameters_base+0(FP), AX
+	ADDQ $0x58, parameters_base+0(FP)
+	MOVQ (AX), BX
+	MOVQ 16(AX), SI
+	MOVQ 24(AX), DI
+	MOVQ 32(AX), R8
+	MOVQ 56(AX), R9
+	CMPB nesterov+32(FP), $0x00
+	JE   plain15
+
+nesterov16:
+	MOVQ         R9, AX
+	CMPQ         R9, $0x20
+	JB           careful17
+	MOVL         $0x00000020, AX
+	PREFETCHT0   1536(BX)
+	VPERMW       (BX), Z14, Z16
 	VPSLLD       $0x10, Z16, Z15
 	VPANDD       Z11, Z16, Z16
-	PREFETCHT0   1536(CX)
-	PREFETCHT0   1600(CX)
-	VMOVUPS      (CX), Z17
-	VMOVUPS      64(CX), Z18
-	PREFETCHT0   1536(DX)
-	PREFETCHT0   1600(DX)
-	VMOVUPS      (DX), Z19
-	VMOVUPS      64(DX), Z20
-	PREFETCHT0   1536(BX)
-	PREFETCHT0   1600(BX)
-	VMOVUPS      (BX), Z21
-	VMOVUPS      64(BX), Z22
+	PREFETCHT0   1536(SI)
+	PREFETCHT0   1600(SI)
+	VMOVUPS      (SI), Z17
+	VMOVUPS      64(SI), Z18
+	PREFETCHT0   1536(DI)
+	PREFETCHT0   1600(DI)
+	VMOVUPS      (DI), Z19
+	VMOVUPS      64(DI), Z20
+	PREFETCHT0   1536(R8)
+	PREFETCHT0   1600(R8)
+	VMOVUPS      (R8), Z21
+	VMOVUPS      64(R8), Z22
 	VMULPS       Z1, Z17, Z17
 	VMULPS       Z2, Z15, Z15
 	VMULPS       Z4, Z17, Z23
@@ -677,8 +695,8 @@ nesterov12:
 	VFNMADD231PS Z9, Z24, Z23
 	VFMADD231PS  Z0, Z23, Z24
 	VADDPS       Z7, Z24, Z24
-	VMULPS.BCST  36(R9), Z19, Z23
-	VMULPS.BCST  40(R9), Z17, Z17
+	VMULPS.BCST  36(DX), Z19, Z23
+	VMULPS.BCST  40(DX), Z17, Z17
 	VADDPS       Z17, Z23, Z23
 	VMULPS       Z8, Z23, Z17
 	VDIVPS       Z24, Z17, Z17
@@ -686,8 +704,8 @@ nesterov12:
 	VFNMADD231PS Z9, Z23, Z25
 	VFMADD231PS  Z0, Z25, Z23
 	VADDPS       Z7, Z23, Z23
-	VMULPS.BCST  36(R9), Z20, Z24
-	VMULPS.BCST  40(R9), Z18, Z18
+	VMULPS.BCST  36(DX), Z20, Z24
+	VMULPS.BCST  40(DX), Z18, Z18
 	VADDPS       Z18, Z24, Z24
 	VMULPS       Z8, Z24, Z18
 	VDIVPS       Z23, Z18, Z18
@@ -698,7 +716,7 @@ nesterov12:
 	VFMADD231PS  Z17, Z16, Z18
 	VCMPPS       $0x03, Z18, Z18, K2
 	KORTESTW     K2, K2
-	JNZ          careful13
+	JNZ          careful17
 	VPSLLD       $0x10, Z16, Z17
 	VPBLENDMW    Z17, Z15, K1, Z17
 	VPSRLD       $0x10, Z15, Z15
@@ -708,39 +726,39 @@ nesterov12:
 	VPCMPUW      $0x06, Z13, Z17, K2
 	VPADDW       Z12, Z15, K2, Z15
 	VPERMW       Z15, Z10, Z15
-	VMOVDQU16    Z15, (AX)
-	VMOVUPS      Z19, (DX)
-	VMOVUPS      Z20, 64(DX)
-	VMOVUPS      Z21, (BX)
-	VMOVUPS      Z22, 64(BX)
-	ADDQ         $0x00000040, AX
-	ADDQ         $0x00000080, CX
-	ADDQ         $0x00000080, DX
-	ADDQ         $0x00000080, BX
-	SUBQ         $0x20, SI
-	JMP          nesterov12
+	VMOVDQU16    Z15, (BX)
+	VMOVUPS      Z19, (DI)
+	VMOVUPS      Z20, 64(DI)
+	VMOVUPS      Z21, (R8)
+	VMOVUPS      Z22, 64(R8)
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000080, SI
+	ADDQ         $0x00000080, DI
+	ADDQ         $0x00000080, R8
+	SUBQ         $0x20, R9
+	JMP          nesterov16
 
-plain11:
-	MOVQ         SI, DI
-	CMPQ         SI, $0x20
-	JB           careful13
-	MOVL         $0x00000020, DI
-	PREFETCHT0   1536(AX)
-	VPERMW       (AX), Z14, Z16
+plain15:
+	MOVQ         R9, AX
+	CMPQ         R9, $0x20
+	JB           careful17
+	MOVL         $0x00000020, AX
+	PREFETCHT0   1536(BX)
+	VPERMW       (BX), Z14, Z16
 	VPSLLD       $0x10, Z16, Z15
 	VPANDD       Z11, Z16, Z16
-	PREFETCHT0   1536(CX)
-	PREFETCHT0   1600(CX)
-	VMOVUPS      (CX), Z17
-	VMOVUPS      64(CX), Z18
-	PREFETCHT0   1536(DX)
-	PREFETCHT0   1600(DX)
-	VMOVUPS      (DX), Z19
-	VMOVUPS      64(DX), Z20
-	PREFETCHT0   1536(BX)
-	PREFETCHT0   1600(BX)
-	VMOVUPS      (BX), Z21
-	VMOVUPS      64(BX), Z22
+	PREFETCHT0   1536(SI)
+	PREFETCHT0   1600(SI)
+	VMOVUPS      (SI), Z17
+	VMOVUPS      64(SI), Z18
+	PREFETCHT0   1536(DI)
+	PREFETCHT0   1600(DI)
+	VMOVUPS      (DI), Z19
+	VMOVUPS      64(DI), Z20
+	PREFETCHT0   1536(R8)
+	PREFETCHT0   1600(R8)
+	VMOVUPS      (R8), Z21
+	VMOVUPS      64(R8), Z22
 	VMULPS       Z1, Z17, Z17
 	VMULPS       Z2, Z15, Z15
 	VMULPS       Z4, Z17, Z23
@@ -780,7 +798,7 @@ plain11:
 	VFMADD231PS  Z17, Z16, Z18
 	VCMPPS       $0x03, Z18, Z18, K2
 	KORTESTW     K2, K2
-	JNZ          careful13
+	JNZ          careful17
 	VPSLLD       $0x10, Z16, Z17
 	VPBLENDMW    Z17, Z15, K1, Z17
 	VPSRLD       $0x10, Z15, Z15
@@ -790,35 +808,35 @@ plain11:
 	VPCMPUW      $0x06, Z13, Z17, K2
 	VPADDW       Z12, Z15, K2, Z15
 	VPERMW       Z15, Z10, Z15
-	VMOVDQU16    Z15, (AX)
-	VMOVUPS      Z19, (DX)
-	VMOVUPS      Z20, 64(DX)
-	VMOVUPS      Z21, (BX)
-	VMOVUPS      Z22, 64(BX)
-	ADDQ         $0x00000040, AX
-	ADDQ         $0x00000080, CX
-	ADDQ         $0x00000080, DX
-	ADDQ         $0x00000080, BX
-	SUBQ         $0x20, SI
-	JMP          plain11
+	VMOVDQU16    Z15, (BX)
+	VMOVUPS      Z19, (DI)
+	VMOVUPS      Z20, 64(DI)
+	VMOVUPS      Z21, (R8)
+	VMOVUPS      Z22, 64(R8)
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000080, SI
+	ADDQ         $0x00000080, DI
+	ADDQ         $0x00000080, R8
+	SUBQ         $0x20, R9
+	JMP          plain15
 
-careful13:
-	TESTQ DI, DI
-	JZ    finish14
+careful17:
+	TESTQ AX, AX
+	JZ    parameter13
 
-again15:
+again18:
 	MOVL         $0x00000010, R10
-	CMPQ         DI, R10
-	CMOVQLT      DI, R10
+	CMPQ         AX, R10
+	CMOVQLT      AX, R10
 	MOVL         $0x0000ffff, R11
 	BZHIL        R10, R11, R11
 	KMOVW        R11, K2
-	VPMOVZXWD.Z  (AX), K2, Z15
+	VPMOVZXWD.Z  (BX), K2, Z15
 	VPSLLD       $0x10, Z15, Z15
-	VMOVUPS.Z    (CX), K2, Z16
-	VMOVUPS.Z    (DX), K2, Z17
-	VMOVUPS.Z    (BX), K2, Z18
-	MOVBLZX      nesterov+104(FP), R10
+	VMOVUPS.Z    (SI), K2, Z16
+	VMOVUPS.Z    (DI), K2, Z17
+	VMOVUPS.Z    (R8), K2, Z18
+	MOVBLZX      nesterov+32(FP), R10
 	NEGL         R10
 	KMOVW        R10, K3
 	VMULPS       Z1, Z16, Z16
@@ -830,8 +848,8 @@ again15:
 	VMULPS       Z16, Z19, Z19
 	VMULPS       Z5, Z18, Z18
 	VADDPS       Z19, Z18, Z18
-	VMULPS.BCST  36(R9), Z17, Z19
-	VMULPS.BCST  40(R9), Z16, Z16
+	VMULPS.BCST  36(DX), Z17, Z19
+	VMULPS.BCST  40(DX), Z16, Z16
 	VADDPS       Z16, Z19, Z19
 	VSQRTPS      Z18, Z16
 	VDIVPS       Z9, Z16, Z16
@@ -846,8 +864,8 @@ again15:
 	KANDW        K2, K3, K3
 	KMOVW        K3, R10
 	POPCNTQ      R10, R10
-	ADDQ         R10, R8
-	MOVBLZX      skip+105(FP), R10
+	ADDQ         R10, CX
+	MOVBLZX      skip+33(FP), R10
 	NEGL         R10
 	KMOVW        R10, K4
 	KANDW        K4, K3, K3
@@ -865,82 +883,88 @@ again15:
 	VPADDD       Z15, Z21, Z21
 	VPORD        Z20, Z15, K3, Z21
 	VPSRLD       $0x10, Z21, Z21
-	VPMOVDW      Z21, K2, (AX)
-	VMOVUPS      Z17, K2, (DX)
-	VMOVUPS      Z18, K2, (BX)
-	ADDQ         $0x00000020, AX
-	ADDQ         $0x00000040, CX
-	ADDQ         $0x00000040, DX
-	ADDQ         $0x00000040, BX
+	VPMOVDW      Z21, K2, (BX)
+	VMOVUPS      Z17, K2, (DI)
+	VMOVUPS      Z18, K2, (R8)
+	ADDQ         $0x00000020, BX
+	ADDQ         $0x00000040, SI
+	ADDQ         $0x00000040, DI
+	ADDQ         $0x00000040, R8
 	MOVL         $0x00000010, R10
-	CMPQ         DI, R10
-	CMOVQLT      DI, R10
-	SUBQ         R10, SI
-	SUBQ         R10, DI
-	JNZ          again15
-	TESTQ        SI, SI
-	JZ           finish14
-	CMPB         nesterov+104(FP), $0x00
-	JE           plain11
-	JMP          nesterov12
+	CMPQ         AX, R10
+	CMOVQLT      AX, R10
+	SUBQ         R10, R9
+	SUBQ         R10, AX
+	JNZ          again18
+	TESTQ        R9, R9
+	JZ           parameter13
+	CMPB         nesterov+32(FP), $0x00
+	JE           plain15
+	JMP          nesterov16
 
-finish14:
-	MOVQ R8, ret+112(FP)
+end14:
+	MOVQ CX, ret+40(FP)
 	VZEROUPPER
 	RET
 
-// func AdamWF32WF32GBF16AVX512(w []float32, g []uint16, m []float32, v []float32, s *[11]float32, nesterov bool, skip bool) int
+// func AdamWF32WF32GBF16AVX512(parameters [][11]uintptr, s *[11]float32, nesterov bool, skip bool) int
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, CMOV, MMX+, POPCNT
-TEXT ·AdamWF32WF32GBF16AVX512(SB), $0-120
-	MOVQ         w_base+0(FP), AX
-	MOVQ         g_base+24(FP), CX
-	MOVQ         m_base+48(FP), DX
-	MOVQ         v_base+72(FP), BX
-	MOVQ         w_len+8(FP), SI
-	XORQ         R8, R8
-	MOVQ         s+96(FP), R9
-	VBROADCASTSS (R9), Z1
-	VBROADCASTSS 4(R9), Z2
-	VBROADCASTSS 8(R9), Z3
-	VBROADCASTSS 12(R9), Z4
-	VBROADCASTSS 16(R9), Z5
-	VBROADCASTSS 20(R9), Z6
-	VBROADCASTSS 28(R9), Z7
-	VBROADCASTSS 32(R9), Z8
-	VBROADCASTSS 24(R9), Z9
+TEXT ·AdamWF32WF32GBF16AVX512(SB), $0-48
+	XORQ         CX, CX
+	MOVQ         s+24(FP), DX
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 8(DX), Z3
+	VBROADCASTSS 12(DX), Z4
+	VBROADCASTSS 16(DX), Z5
+	VBROADCASTSS 20(DX), Z6
+	VBROADCASTSS 28(DX), Z7
+	VBROADCASTSS 32(DX), Z8
+	VBROADCASTSS 24(DX), Z9
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VDIVPS       Z9, Z0, Z0
-	MOVL         $0xaaaaaaaa, DI
-	KMOVD        DI, K1
+	MOVL         $0xaaaaaaaa, AX
+	KMOVD        AX, K1
 	VMOVDQU64    halves_20000_60004_a0008_e000c_120010_160014_1a0018_1e001c_30001_70005_b0009_f000d_130011_170015_1b0019_1f001d<>+0(SB), Z10
 	VPBROADCASTD word_ffff0000<>+0(SB), Z10
 	VPBROADCASTD word_10001<>+0(SB), Z11
 	VPBROADCASTD word_80008000<>+0(SB), Z11
 	VMOVDQU64    mix_100000_110001_120002_130003_140004_150005_160006_170007_180008_190009_1a000a_1b000b_1c000c_1d000d_1e000e_1f000f<>+0(SB), Z11
-	CMPB         nesterov+104(FP), $0x00
-	JE           plain16
 
-nesterov17:
-	MOVQ         SI, DI
-	CMPQ         SI, $0x20
-	JB           careful18
-	MOVL         $0x00000020, DI
-	PREFETCHT0   1536(AX)
-	PREFETCHT0   1600(AX)
-	VMOVUPS      (AX), Z12
-	VMOVUPS      64(AX), Z13
-	PREFETCHT0   1536(CX)
-	VPERMW       (CX), Z11, Z15
-	VPSLLD       $0x10, Z15, Z14
-	VPANDD       Z10, Z15, Z15
-	PREFETCHT0   1536(DX)
-	PREFETCHT0   1600(DX)
-	VMOVUPS      (DX), Z16
-	VMOVUPS      64(DX), Z17
+parameter19:
+	SUBQ $0x01, parameters_len+8(FP)
+	JB   end20
+	MOVQ parameters_base+0(FP), AX
+	ADDQ $0x58, parameters_base+0(FP)
+	MOVQ (AX), BX
+	MOVQ 16(AX), SI
+	MOVQ 24(AX), DI
+	MOVQ 32(AX), R8
+	MOVQ 56(AX), R9
+	CMPB nesterov+32(FP), $0x00
+	JE   plain21
+
+nesterov22:
+	MOVQ         R9, AX
+	CMPQ         R9, $0x20
+	JB           careful23
+	MOVL         $0x00000020, AX
 	PREFETCHT0   1536(BX)
 	PREFETCHT0   1600(BX)
-	VMOVUPS      (BX), Z18
-	VMOVUPS      64(BX), Z19
+	VMOVUPS      (BX), Z12
+	VMOVUPS      64(BX), Z13
+	PREFETCHT0   1536(SI)
+	VPERMW       (SI), Z11, Z15
+	VPSLLD       $0x10, Z15, Z14
+	VPANDD       Z10, Z15, Z15
+	PREFETCHT0   1536(DI)
+	PREFETCHT0   1600(DI)
+	VMOVUPS      (DI), Z16
+	VMOVUPS      64(DI), Z17
+	PREFETCHT0   1536(R8)
+	PREFETCHT0   1600(R8)
+	VMOVUPS      (R8), Z18
+	VMOVUPS      64(R8), Z19
 	VMULPS       Z1, Z14, Z14
 	VMULPS       Z2, Z12, Z12
 	VMULPS       Z4, Z14, Z20
@@ -965,8 +989,8 @@ nesterov17:
 	VFNMADD231PS Z9, Z21, Z20
 	VFMADD231PS  Z0, Z20, Z21
 	VADDPS       Z7, Z21, Z21
-	VMULPS.BCST  36(R9), Z16, Z20
-	VMULPS.BCST  40(R9), Z14, Z14
+	VMULPS.BCST  36(DX), Z16, Z20
+	VMULPS.BCST  40(DX), Z14, Z14
 	VADDPS       Z14, Z20, Z20
 	VMULPS       Z8, Z20, Z14
 	VDIVPS       Z21, Z14, Z14
@@ -974,8 +998,8 @@ nesterov17:
 	VFNMADD231PS Z9, Z20, Z22
 	VFMADD231PS  Z0, Z22, Z20
 	VADDPS       Z7, Z20, Z20
-	VMULPS.BCST  36(R9), Z17, Z21
-	VMULPS.BCST  40(R9), Z15, Z15
+	VMULPS.BCST  36(DX), Z17, Z21
+	VMULPS.BCST  40(DX), Z15, Z15
 	VADDPS       Z15, Z21, Z21
 	VMULPS       Z8, Z21, Z15
 	VDIVPS       Z20, Z15, Z15
@@ -986,41 +1010,41 @@ nesterov17:
 	VFMADD231PS  Z14, Z13, Z15
 	VCMPPS       $0x03, Z15, Z15, K1
 	KORTESTW     K1, K1
-	JNZ          careful18
-	VMOVUPS      Z12, (AX)
-	VMOVUPS      Z13, 64(AX)
-	VMOVUPS      Z16, (DX)
-	VMOVUPS      Z17, 64(DX)
-	VMOVUPS      Z18, (BX)
-	VMOVUPS      Z19, 64(BX)
-	ADDQ         $0x00000080, AX
-	ADDQ         $0x00000040, CX
-	ADDQ         $0x00000080, DX
+	JNZ          careful23
+	VMOVUPS      Z12, (BX)
+	VMOVUPS      Z13, 64(BX)
+	VMOVUPS      Z16, (DI)
+	VMOVUPS      Z17, 64(DI)
+	VMOVUPS      Z18, (R8)
+	VMOVUPS      Z19, 64(R8)
 	ADDQ         $0x00000080, BX
-	SUBQ         $0x20, SI
-	JMP          nesterov17
+	ADDQ         $0x00000040, SI
+	ADDQ         $0x00000080, DI
+	ADDQ         $0x00000080, R8
+	SUBQ         $0x20, R9
+	JMP          nesterov22
 
-plain16:
-	MOVQ         SI, DI
-	CMPQ         SI, $0x20
-	JB           careful18
-	MOVL         $0x00000020, DI
-	PREFETCHT0   1536(AX)
-	PREFETCHT0   1600(AX)
-	VMOVUPS      (AX), Z12
-	VMOVUPS      64(AX), Z13
-	PREFETCHT0   1536(CX)
-	VPERMW       (CX), Z11, Z15
-	VPSLLD       $0x10, Z15, Z14
-	VPANDD       Z10, Z15, Z15
-	PREFETCHT0   1536(DX)
-	PREFETCHT0   1600(DX)
-	VMOVUPS      (DX), Z16
-	VMOVUPS      64(DX), Z17
+plain21:
+	MOVQ         R9, AX
+	CMPQ         R9, $0x20
+	JB           careful23
+	MOVL         $0x00000020, AX
 	PREFETCHT0   1536(BX)
 	PREFETCHT0   1600(BX)
-	VMOVUPS      (BX), Z18
-	VMOVUPS      64(BX), Z19
+	VMOVUPS      (BX), Z12
+	VMOVUPS      64(BX), Z13
+	PREFETCHT0   1536(SI)
+	VPERMW       (SI), Z11, Z15
+	VPSLLD       $0x10, Z15, Z14
+	VPANDD       Z10, Z15, Z15
+	PREFETCHT0   1536(DI)
+	PREFETCHT0   1600(DI)
+	VMOVUPS      (DI), Z16
+	VMOVUPS      64(DI), Z17
+	PREFETCHT0   1536(R8)
+	PREFETCHT0   1600(R8)
+	VMOVUPS      (R8), Z18
+	VMOVUPS      64(R8), Z19
 	VMULPS       Z1, Z14, Z14
 	VMULPS       Z2, Z12, Z12
 	VMULPS       Z4, Z14, Z20
@@ -1060,37 +1084,37 @@ plain16:
 	VFMADD231PS  Z14, Z13, Z15
 	VCMPPS       $0x03, Z15, Z15, K1
 	KORTESTW     K1, K1
-	JNZ          careful18
-	VMOVUPS      Z12, (AX)
-	VMOVUPS      Z13, 64(AX)
-	VMOVUPS      Z16, (DX)
-	VMOVUPS      Z17, 64(DX)
-	VMOVUPS      Z18, (BX)
-	VMOVUPS      Z19, 64(BX)
-	ADDQ         $0x00000080, AX
-	ADDQ         $0x00000040, CX
-	ADDQ         $0x00000080, DX
+	JNZ          careful23
+	VMOVUPS      Z12, (BX)
+	VMOVUPS      Z13, 64(BX)
+	VMOVUPS      Z16, (DI)
+	VMOVUPS      Z17, 64(DI)
+	VMOVUPS      Z18, (R8)
+	VMOVUPS      Z19, 64(R8)
 	ADDQ         $0x00000080, BX
-	SUBQ         $0x20, SI
-	JMP          plain16
+	ADDQ         $0x00000040, SI
+	ADDQ         $0x00000080, DI
+	ADDQ         $0x00000080, R8
+	SUBQ         $0x20, R9
+	JMP          plain21
 
-careful18:
-	TESTQ DI, DI
-	JZ    finish19
+careful23:
+	TESTQ AX, AX
+	JZ    parameter19
 
-again20:
+again24:
 	MOVL        $0x00000010, R10
-	CMPQ        DI, R10
-	CMOVQLT     DI, R10
+	CMPQ        AX, R10
+	CMOVQLT     AX, R10
 	MOVL        $0x0000ffff, R11
 	BZHIL       R10, R11, R11
 	KMOVW       R11, K1
-	VMOVUPS.Z   (AX), K1, Z12
-	VPMOVZXWD.Z (CX), K1, Z13
+	VMOVUPS.Z   (BX), K1, Z12
+	VPMOVZXWD.Z (SI), K1, Z13
 	VPSLLD      $0x10, Z13, Z13
-	VMOVUPS.Z   (DX), K1, Z14
-	VMOVUPS.Z   (BX), K1, Z15
-	MOVBLZX     nesterov+104(FP), R10
+	VMOVUPS.Z   (DI), K1, Z14
+	VMOVUPS.Z   (R8), K1, Z15
+	MOVBLZX     nesterov+32(FP), R10
 	NEGL        R10
 	KMOVW       R10, K2
 	VMULPS      Z1, Z13, Z13
@@ -1102,8 +1126,8 @@ again20:
 	VMULPS      Z13, Z16, Z16
 	VMULPS      Z5, Z15, Z15
 	VADDPS      Z16, Z15, Z15
-	VMULPS.BCST 36(R9), Z14, Z16
-	VMULPS.BCST 40(R9), Z13, Z13
+	VMULPS.BCST 36(DX), Z14, Z16
+	VMULPS.BCST 40(DX), Z13, Z13
 	VADDPS      Z13, Z16, Z16
 	VSQRTPS     Z15, Z13
 	VDIVPS      Z9, Z13, Z13
@@ -1118,32 +1142,32 @@ again20:
 	KANDW       K1, K2, K2
 	KMOVW       K2, R10
 	POPCNTQ     R10, R10
-	ADDQ        R10, R8
-	MOVBLZX     skip+105(FP), R10
+	ADDQ        R10, CX
+	MOVBLZX     skip+33(FP), R10
 	NEGL        R10
 	KMOVW       R10, K3
 	KANDW       K3, K2, K2
 	KANDNW      K1, K2, K1
-	VMOVUPS     Z12, K1, (AX)
-	VMOVUPS     Z14, K1, (DX)
-	VMOVUPS     Z15, K1, (BX)
-	ADDQ        $0x00000040, AX
-	ADDQ        $0x00000020, CX
-	ADDQ        $0x00000040, DX
+	VMOVUPS     Z12, K1, (BX)
+	VMOVUPS     Z14, K1, (DI)
+	VMOVUPS     Z15, K1, (R8)
 	ADDQ        $0x00000040, BX
+	ADDQ        $0x00000020, SI
+	ADDQ        $0x00000040, DI
+	ADDQ        $0x00000040, R8
 	MOVL        $0x00000010, R10
-	CMPQ        DI, R10
-	CMOVQLT     DI, R10
-	SUBQ        R10, SI
-	SUBQ        R10, DI
-	JNZ         again20
-	TESTQ       SI, SI
-	JZ          finish19
-	CMPB        nesterov+104(FP), $0x00
-	JE          plain16
-	JMP         nesterov17
+	CMPQ        AX, R10
+	CMOVQLT     AX, R10
+	SUBQ        R10, R9
+	SUBQ        R10, AX
+	JNZ         again24
+	TESTQ       R9, R9
+	JZ          parameter19
+	CMPB        nesterov+32(FP), $0x00
+	JE          plain21
+	JMP         nesterov22
 
-finish19:
-	MOVQ R8, ret+112(FP)
+end20:
+	MOVQ CX, ret+40(FP)
 	VZEROUPPER
 	RET

@@ -126,23 +126,25 @@ type elementStep struct {
 	step                        func(t *reference.AdamWTensors, s *reference.AdamWScalars) int
 }
 
+const inF32, inBF16 = false, true
+
 var elementSteps = []elementStep{
-	elements(avx2, amd64.AdamWF32WF32GF32AVX2),
-	elements(avx2, amd64.AdamWF32WBF16GBF16AVX2),
-	elements(avx2, amd64.AdamWF32WBF16GF32AVX2),
-	elements(avx2, amd64.AdamWF32WF32GBF16AVX2),
-	elements(avx2, amd64.AdamWBF16WF32GF32AVX2),
-	elements(avx2, amd64.AdamWBF16WBF16GBF16AVX2),
-	elements(avx2, amd64.AdamWBF16WBF16GF32AVX2),
-	elements(avx2, amd64.AdamWBF16WF32GBF16AVX2),
-	elements(cpufeature.AVX512, amd64.AdamWF32WF32GF32AVX512),
-	elements(cpufeature.AVX512, amd64.AdamWF32WBF16GBF16AVX512),
-	elements(cpufeature.AVX512, amd64.AdamWF32WBF16GF32AVX512),
-	elements(cpufeature.AVX512, amd64.AdamWF32WF32GBF16AVX512),
-	elements(cpufeature.AVX512, amd64.AdamWBF16WF32GF32AVX512),
-	elements(cpufeature.AVX512, amd64.AdamWBF16WBF16GBF16AVX512),
-	elements(cpufeature.AVX512, amd64.AdamWBF16WBF16GF32AVX512),
-	elements(cpufeature.AVX512, amd64.AdamWBF16WF32GBF16AVX512),
+	elements(avx2, inF32, inF32, inF32, amd64.AdamWF32WF32GF32AVX2),
+	elements(avx2, inF32, inBF16, inBF16, amd64.AdamWF32WBF16GBF16AVX2),
+	elements(avx2, inF32, inBF16, inF32, amd64.AdamWF32WBF16GF32AVX2),
+	elements(avx2, inF32, inF32, inBF16, amd64.AdamWF32WF32GBF16AVX2),
+	elements(avx2, inBF16, inF32, inF32, amd64.AdamWBF16WF32GF32AVX2),
+	elements(avx2, inBF16, inBF16, inBF16, amd64.AdamWBF16WBF16GBF16AVX2),
+	elements(avx2, inBF16, inBF16, inF32, amd64.AdamWBF16WBF16GF32AVX2),
+	elements(avx2, inBF16, inF32, inBF16, amd64.AdamWBF16WF32GBF16AVX2),
+	elements(cpufeature.AVX512, inF32, inF32, inF32, amd64.AdamWF32WF32GF32AVX512),
+	elements(cpufeature.AVX512, inF32, inBF16, inBF16, amd64.AdamWF32WBF16GBF16AVX512),
+	elements(cpufeature.AVX512, inF32, inBF16, inF32, amd64.AdamWF32WBF16GF32AVX512),
+	elements(cpufeature.AVX512, inF32, inF32, inBF16, amd64.AdamWF32WF32GBF16AVX512),
+	elements(cpufeature.AVX512, inBF16, inF32, inF32, amd64.AdamWBF16WF32GF32AVX512),
+	elements(cpufeature.AVX512, inBF16, inBF16, inBF16, amd64.AdamWBF16WBF16GBF16AVX512),
+	elements(cpufeature.AVX512, inBF16, inBF16, inF32, amd64.AdamWBF16WBF16GF32AVX512),
+	elements(cpufeature.AVX512, inBF16, inF32, inBF16, amd64.AdamWBF16WF32GBF16AVX512),
 }
 
 // element is a float32 or the bits of a bf16.
@@ -158,9 +160,35 @@ func view[T element](f reference.Floats) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(f.F32))), len(f.F32))
 }
 
-func elements[W, G, M element](needs cpufeature.Set, f func(w []W, g []G, m, v []M, s *[11]float32, nesterov, skip bool) int) elementStep {
-	return elementStep{needs, isBF16[M](), isBF16[W](), isBF16[G](), func(t *reference.AdamWTensors, s *reference.AdamWScalars) int {
-		return f(view[W](t.Weights), view[G](t.Gradients), view[M](t.M.Floats), view[M](t.V.Floats), scalarsOf(s), s.Nesterov, s.SkipNonFinite)
+// parameter are the words of tensors, as kernels' adamWCall has them.
+func parameter(t *reference.AdamWTensors) (words [11]unsafe.Pointer) {
+	at := func(f reference.Floats) unsafe.Pointer {
+		if f.BF16 != nil {
+			return unsafe.Pointer(unsafe.SliceData(f.BF16))
+		}
+		return unsafe.Pointer(unsafe.SliceData(f.F32))
+	}
+	words[0], words[2], words[3], words[4] = at(t.Weights), at(t.Gradients), at(t.M.Floats), at(t.V.Floats)
+	*(*int)(unsafe.Pointer(&words[7])) = t.Weights.Len()
+	return words
+}
+
+// elements steps tensors as one parameter or, where their length is even, as three, of
+// which one is empty.
+func elements(needs cpufeature.Set, moments, weights, gradients bool, f func(parameters [][11]uintptr, s *[11]float32, nesterov, skip bool) int) elementStep {
+	return elementStep{needs, moments, weights, gradients, func(t *reference.AdamWTensors, s *reference.AdamWScalars) int {
+		n := t.Weights.Len()
+		cuts := []int{0, n}
+		if n%2 == 0 {
+			cuts = []int{0, n / 3, n / 3, n}
+		}
+		var words [][11]unsafe.Pointer
+		for i := range cuts[1:] {
+			piece := t.Slice(cuts[i], cuts[i+1])
+			words = append(words, parameter(&piece))
+		}
+		parameters := unsafe.Slice((*[11]uintptr)(unsafe.Pointer(&words[0])), len(words))
+		return f(parameters, scalarsOf(s), s.Nesterov, s.SkipNonFinite)
 	}}
 }
 

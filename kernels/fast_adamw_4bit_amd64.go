@@ -64,15 +64,6 @@ type (
 		scale, beta2, oneMinusBeta2 float32, scratch *[2688]float32) int
 )
 
-// adamWCallWords is the size of what assembly takes parameters from.
-const adamWCallWords = 11
-
-var _ = [1]struct{}{}[unsafe.Sizeof(adamWCall{})-8*adamWCallWords]
-
-func callWords(calls []adamWCall) [][adamWCallWords]uintptr {
-	return unsafe.Slice((*[adamWCallWords]uintptr)(unsafe.Pointer(unsafe.SliceData(calls))), len(calls))
-}
-
 func (step adamW4bitStep) one(t *AdamWTensors, s *AdamWScalars) Counts {
 	if !fusesNibbles(t, s) || !wholeBytes(t.M.Format, t.Weights.Len()) || !allPositive(t.V.Scales) {
 		return adamWAVX512.nibbles(t, s)

@@ -69,8 +69,8 @@ func plainAdamW(t *AdamWTensors, s *AdamWScalars) bool {
 
 // The signatures of the fused kernels.
 type (
-	elementsStep[W, G, M number] func(w []W, g []G, m, v []M, s *[11]float32, nesterov, skip bool) int
-	blocksStep[W, G number]      func(w []W, g []G, mCodes, vCodes []uint8, mScales, vScales []float32, block int,
+	elementsStep            func(parameters [][adamWCallWords]uintptr, s *[11]float32, nesterov, skip bool) int
+	blocksStep[W, G number] func(w []W, g []G, mCodes, vCodes []uint8, mScales, vScales []float32, block int,
 		mTable, vTable *[256]float32, mCells, vCells []uint32, mDivisor, vDivisor float32, s *[11]float32,
 		nesterov, skip bool, scratch *[12336]float32, counts *[3]int64)
 	dynamicBlocksStep[W, G number] func(w []W, g []G, mCodes, vCodes []uint8, mScales, vScales []float32, block int,
@@ -78,54 +78,75 @@ type (
 		nesterov, skip bool, scratch *[12336]float32, counts *[3]int64)
 )
 
-func adamWElements[W, G, M number](forAVX2, forAVX512 elementsStep[W, G, M]) []Impl[AdamWFunc] {
-	return withMany(avx512[AdamWFunc]("avx512", 0, forAVX512.with(&adamWAVX512), avx2[AdamWFunc](forAVX2.with(&adamWAVX2))),
-		forAVX512.many(&adamWAVX512), forAVX2.many(&adamWAVX2))
+func adamWElements(forAVX2, forAVX512 elementsStep) []Impl[AdamWFunc] {
+	in512, in2 := adamWNumbers{&adamWAVX512, forAVX512}, adamWNumbers{&adamWAVX2, forAVX2}
+	return withMany(avx512[AdamWFunc]("avx512", 0, in512.one, avx2[AdamWFunc](in2.one)), in512.many, in2.many)
 }
 
-func (step elementsStep[W, G, M]) with(parts *adamWParts) AdamWFunc {
-	return func(t *AdamWTensors, s *AdamWScalars) Counts {
-		switch {
-		case !parts.takes(s):
-			return reference.AdamW(*t, s)
-		case !plainAdamW(t, s):
-			return parts.step(t, s)
-		}
-		at := adamWMemoryOf(t)
-		return elementCounts(step.run(&at, s), s)
+// adamWNumbers is the step of moments that are numbers.
+type adamWNumbers struct {
+	parts *adamWParts
+	step  elementsStep
+}
+
+func (a adamWNumbers) one(t *AdamWTensors, s *AdamWScalars) Counts {
+	switch {
+	case !a.parts.takes(s):
+		return reference.AdamW(*t, s)
+	case !plainAdamW(t, s):
+		return a.parts.step(t, s)
 	}
+	call := oneCall.Get().(*[1]adamWCall)
+	call[0].adamWMemory = adamWMemoryOf(t)
+	c := a.run(call[:], t, s)
+	call[0] = adamWCall{} // the pool keeps nobody's slices alive
+	oneCall.Put(call)
+	return c
 }
 
-// many is with, for many parameters.
-func (step elementsStep[W, G, M]) many(parts *adamWParts) adamWManyFunc {
-	each := step.with(parts).each
-	return func(t *AdamWTensors, calls []adamWCall, s *AdamWScalars) Counts {
-		if !parts.takes(s) || !plainAdamW(t, s) {
-			return each(t, calls, s)
-		}
-		nonFinite := int64(0)
-		for i := range calls {
-			nonFinite += step.run(&calls[i].adamWMemory, s)
-		}
-		return elementCounts(nonFinite, s)
+var oneCall = sync.Pool{New: func() any { return new([1]adamWCall) }}
+
+func (a adamWNumbers) many(t *AdamWTensors, calls []adamWCall, s *AdamWScalars) Counts {
+	if !a.parts.takes(s) || !plainAdamW(t, s) {
+		return AdamWFunc(a.one).each(t, calls, s)
 	}
+	return a.run(calls, t, s)
 }
 
-func elementCounts(nonFinite int64, s *AdamWScalars) Counts {
+// run steps parameters in memory; of t it takes the formats.
+func (a adamWNumbers) run(calls []adamWCall, t *AdamWTensors, s *AdamWScalars) Counts {
+	touchNumbers(calls, t)
+	nonFinite := int64(a.step(callWords(calls), adamWScalars(s), s.Nesterov, s.SkipNonFinite))
 	if s.SkipNonFinite {
 		return Counts{NonFinite: nonFinite, SkippedElements: nonFinite}
 	}
 	return Counts{NonFinite: nonFinite}
 }
 
-func (step elementsStep[W, G, M]) run(at *adamWMemory, s *AdamWScalars) (nonFinite int64) {
-	w, g := unsafe.Slice((*W)(at.weights), at.n), unsafe.Slice((*G)(at.gradients), at.n)
-	m, v := unsafe.Slice((*M)(at.m), at.n), unsafe.Slice((*M)(at.v), at.n)
-	race.Write(w)
-	race.Read(g)
-	race.Write(m)
-	race.Write(v)
-	return int64(step(w, g, m, v, adamWScalars(s), s.Nesterov, s.SkipNonFinite))
+// touchNumbers tells the race detector of the parameters.
+func touchNumbers(calls []adamWCall, t *AdamWTensors) {
+	if !race.Enabled {
+		return
+	}
+	for i := range calls {
+		at, touched := &calls[i].adamWMemory, *t
+		at.fill(&touched)
+		race.Read(touched.Gradients.F32)
+		race.Read(touched.Gradients.BF16)
+		for _, f := range []Floats{touched.Weights, touched.M.Floats, touched.V.Floats} {
+			race.Write(f.F32)
+			race.Write(f.BF16)
+		}
+	}
+}
+
+// adamWCallWords is the size of what assembly takes parameters from.
+const adamWCallWords = 11
+
+var _ = [1]struct{}{}[unsafe.Sizeof(adamWCall{})-8*adamWCallWords]
+
+func callWords(calls []adamWCall) [][adamWCallWords]uintptr {
+	return unsafe.Slice((*[adamWCallWords]uintptr)(unsafe.Pointer(unsafe.SliceData(calls))), len(calls))
 }
 
 const adamWLargestBlock = 4096

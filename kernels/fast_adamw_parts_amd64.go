@@ -17,7 +17,7 @@ import (
 type adamWParts struct {
 	kit
 	reciprocal  bool // of RootCorrection2 is what the elements' step multiplies by
-	elements    elementsStep[float32, float32, float32]
+	elements    elementsStep
 	optax       func(w, g, m, v []float32, s *[15]float32, nesterov bool) int
 	dequantize4 DequantizeFunc
 	quantize4   QuantizeFunc
@@ -129,7 +129,11 @@ func (p *adamWParts) stepWide(t *AdamWTensors, work *adamWScratch, g []float32, 
 	if s.Optax {
 		return int64(p.optax(work.w[:n], g, work.m[:n], work.v[:n], (*[15]float32)(unsafe.Pointer(&work.scalars.GradScale)), s.Nesterov))
 	}
-	return int64(p.elements(work.w[:n], g, work.m[:n], work.v[:n], adamWScalars(&work.scalars), s.Nesterov, false))
+	at := &work.call[0].adamWMemory
+	*at = adamWMemory{weights: pointer(work.w[:]), gradients: pointer(g), m: pointer(work.m[:]), v: pointer(work.v[:]), n: n}
+	nonFinite = int64(p.elements(callWords(work.call[:]), adamWScalars(&work.scalars), s.Nesterov, false))
+	*at = adamWMemory{} // the pool keeps nobody's slices alive
+	return nonFinite
 }
 
 // manyNibbles joins parameters of one length that have a block each: codes are taken apart

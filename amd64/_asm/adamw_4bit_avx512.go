@@ -86,12 +86,9 @@ const (
 type places4 map[string]mem
 
 // placesOf4 are the words of a parameter that hold its pointers, and its length.
-var placesOf4 = map[string]int{"w": 0, "g": 2, "mCodes": 3, "vCodes": 4, "mScales": 5, "vScales": 6}
-
-const (
-	lengthOf4 = 7
-	wordsOf4  = 11
-)
+var placesOf4 = map[string]int{
+	"w": weightsOfCall, "g": gradientsOfCall, "mCodes": mOfCall, "vCodes": vOfCall, "mScales": mScalesOfCall, "vScales": vScalesOfCall,
+}
 
 // adamW4bit512 steps a block into scratch and then codes the block before it, of this
 // parameter or the one before, while whose moments the divisions of the new one are under
@@ -189,17 +186,13 @@ func (g *generator) adamW4bit512(weights, gradients format, factored bool) {
 	}
 	parameter, finished := g.label("parameter"), g.label("end")
 	g.Label(parameter)
-	g.SUBQ(operand.Imm(1), g.resolve(g.Param("parameters").Len()))
-	g.JB(operand.LabelRef(finished))
-	from, n := reload(g.resolve(g.Param("parameters").Base())), g.GP64()
-	g.ADDQ(operand.Imm(8*wordsOf4), g.resolve(g.Param("parameters").Base()))
+	from := g.nextCall(finished)
 	for _, place := range slices.Sorted(maps.Keys(places)) {
 		if word, ok := placesOf4[place]; ok {
 			g.MOVQ(reload(at(from, 8*word)), places[place])
 		}
 	}
-	g.MOVQ(at(from, 8*lengthOf4), n)
-	g.blocks(n, func(left gp) {
+	g.blocks(g.word(from, lengthOfCall), func(left gp) {
 		g.MOVQ(left, length)
 		g.MOVQ(left, kept)
 		apart, begun := g.label("apart"), g.label("begun")

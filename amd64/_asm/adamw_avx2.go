@@ -128,13 +128,13 @@ func adamWElements(g *generator, moments format) {
 
 func (g *generator) adamWFunction(suffix string, weights, gradients, moments format) {
 	name := fmt.Sprintf("AdamW%sW%sG%s%s", moments.name, weights.name, gradients.name, suffix)
-	g.function(name, fmt.Sprintf("(w []%s, g []%s, m, v []%s, s *[11]float32, nesterov, skip bool) int", weights.goType, gradients.goType, moments.goType), fmt.Sprintf(`
-%s is a step of AdamW on %s weights, %s gradients and %s moments, all of
-one length. The scalars are the first fields of reference.AdamWScalars. It counts the
-elements that are not finite and, with skip, leaves them as they were. A call of 100,000
-elements takes about 100 µs.
+	g.function(name, "(parameters [][11]uintptr, s *[11]float32, nesterov, skip bool) int", fmt.Sprintf(`
+%s is a step of AdamW on parameters of %s weights,
+%s gradients and %s moments. A parameter is kernels' adamWCall. The scalars are the
+first fields of reference.AdamWScalars. It counts the elements that are not finite and, with
+skip, leaves them as they were. A call of 100,000 elements takes about 100 µs.
 
-	for i := range w {
+	for i := range w { // of each parameter
 		e := s.update(w[i], g[i], m[i], v[i])
 		if !e.finite() {
 			nonFinite++
@@ -149,9 +149,36 @@ elements takes about 100 µs.
 
 func (f format) prose() string { return strings.ToLower(strings.Replace(f.name, "F32", "float32", 1)) }
 
+// The words of kernels' adamWCall.
+const (
+	weightsOfCall   = 0
+	gradientsOfCall = 2
+	mOfCall         = 3
+	vOfCall         = 4
+	mScalesOfCall   = 5
+	vScalesOfCall   = 6
+	lengthOfCall    = 7
+	wordsOfCall     = 11
+)
+
+// nextCall takes the first parameter away, or goes to end where there is none.
+func (g *generator) nextCall(end string) gp {
+	base, call := g.resolve(g.Param("parameters").Base()), g.GP64()
+	g.SUBQ(operand.Imm(1), g.resolve(g.Param("parameters").Len()))
+	g.JB(operand.LabelRef(end))
+	g.MOVQ(base, call)
+	g.ADDQ(operand.Imm(8*wordsOfCall), base)
+	return call
+}
+
+// word is one of a call.
+func (g *generator) word(call gp, word int) gp {
+	r := g.GP64()
+	g.MOVQ(at(call, 8*word), r)
+	return r
+}
+
 func (g *generator) adamWLoops(weights, gradients, moments format) {
-	pw, pg, pm, pv := g.pointer("w"), g.pointer("g"), g.pointer("m"), g.pointer("v")
-	n := g.length("w")
 	a := g.adamW(scalarCount)
 	if weights == bfloat16s || moments == bfloat16s {
 		a.round = g.rounding()
@@ -159,6 +186,12 @@ func (g *generator) adamWLoops(weights, gradients, moments format) {
 	zero, counts := g.YMM(), g.YMM()
 	g.VXORPS(zero, zero, zero)
 	g.VXORPS(counts, counts, counts)
+
+	parameter, end := g.label("parameter"), g.label("end")
+	g.Label(parameter)
+	call := g.nextCall(end)
+	pw, pg, pm, pv := g.word(call, weightsOfCall), g.word(call, gradientsOfCall), g.word(call, mOfCall), g.word(call, vOfCall)
+	n := g.word(call, lengthOfCall)
 
 	var outOfLine []func()
 	loops := func(nesterov bool) {
@@ -199,15 +232,16 @@ func (g *generator) adamWLoops(weights, gradients, moments format) {
 			})
 		}, 8, 1)
 	}
-	plain, done := g.label("plain"), g.label("finish")
+	plain := g.label("plain")
 	g.CMPB(g.resolve(g.Param("nesterov")), operand.Imm(0))
 	g.JE(operand.LabelRef(plain))
 	loops(true)
-	g.JMP(operand.LabelRef(done))
+	g.JMP(operand.LabelRef(parameter))
 	g.Label(plain)
 	loops(false)
+	g.JMP(operand.LabelRef(parameter))
 
-	g.Label(done)
+	g.Label(end)
 	total := g.GP64()
 	g.MOVL(g.sumLanes(counts), total.As32())
 	g.MOVQ(total, g.result())

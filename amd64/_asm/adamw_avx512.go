@@ -134,10 +134,7 @@ func adamWElements512(g *generator, moments format) {
 // adamWLoops512 steps 32 elements at a time. The last ones, and those where something is
 // not finite, are stepped carefully, 16 or fewer at a time.
 func (g *generator) adamWLoops512(weights, gradients, moments format) {
-	streams := []stream{
-		{weights, g.pointer("w")}, {gradients, g.pointer("g")}, {moments, g.pointer("m")}, {moments, g.pointer("v")},
-	}
-	n, left, counted := g.length("w"), g.GP64(), g.GP64()
+	left, counted := g.GP64(), g.GP64()
 	g.XORQ(counted, counted)
 	a := g.adamW512(gradScale, decay, beta1, oneMinusBeta1, beta2, oneMinusBeta2, epsilon, stepSize)
 	b := bfloats512{halves: halves{g: g}}
@@ -145,7 +142,16 @@ func (g *generator) adamWLoops512(weights, gradients, moments format) {
 		b = g.bfloats512(weights == float32s || gradients == float32s || moments == float32s)
 	}
 
-	plain, ahead, careful, done := g.label("plain"), g.label("nesterov"), g.label("careful"), g.label("finish")
+	parameter, end := g.label("parameter"), g.label("end")
+	g.Label(parameter)
+	call := g.nextCall(end)
+	streams := []stream{
+		{weights, g.word(call, weightsOfCall)}, {gradients, g.word(call, gradientsOfCall)},
+		{moments, g.word(call, mOfCall)}, {moments, g.word(call, vOfCall)},
+	}
+	n := g.word(call, lengthOfCall)
+
+	plain, ahead, careful := g.label("plain"), g.label("nesterov"), g.label("careful")
 	choose := func() {
 		g.CMPB(g.resolve(g.Param("nesterov")), operand.Imm(0))
 		g.JE(operand.LabelRef(plain))
@@ -188,7 +194,7 @@ func (g *generator) adamWLoops512(weights, gradients, moments format) {
 	g.Label(careful)
 	g.TESTQ(left, left)
 	again := g.label("again")
-	g.JZ(operand.LabelRef(done))
+	g.JZ(operand.LabelRef(parameter))
 	g.Label(again)
 	lanes := part{1, []mask{g.firstLanes(g.atMost(left, 16))}, nil}
 	var x [4]vec
@@ -214,11 +220,11 @@ func (g *generator) adamWLoops512(weights, gradients, moments format) {
 	g.SUBQ(taken, left)
 	g.JNZ(operand.LabelRef(again))
 	g.TESTQ(n, n)
-	g.JZ(operand.LabelRef(done))
+	g.JZ(operand.LabelRef(parameter))
 	choose()
 	g.JMP(operand.LabelRef(ahead))
 
-	g.Label(done)
+	g.Label(end)
 	g.MOVQ(counted, g.result())
 	g.end()
 }

@@ -14,9 +14,8 @@ const (
 
 // The words of kernels' adamWCall that hold the factors.
 const (
-	gradientsOfCall = 2
-	rowOfCall       = 4
-	colOfCall       = 6
+	rowOfCall = vOfCall
+	colOfCall = vScalesOfCall
 )
 
 func factoredSmallAVX512(g *generator) {
@@ -77,7 +76,7 @@ func (g *generator) smallMatrices(f format, halves int) {
 		g.MOVQ(g.resolve(g.Param("matrices").Len()), left)
 		g.loop(left, 1, func() {
 			body()
-			g.advance(s.from, 8*wordsOf4)
+			g.advance(s.from, 8*wordsOfCall)
 		})
 	}
 	each(s.addUp)
@@ -118,7 +117,7 @@ func (s *smallMatrix) addUp() {
 	for _, z := range columns {
 		g.VPXORQ(z, z, z)
 	}
-	p, left, rows := s.word(gradientsOfCall), g.GP64(), g.GP64()
+	p, left, rows := s.g.word(s.from, gradientsOfCall), g.GP64(), g.GP64()
 	g.LEAQ(at(s.sums, 64*s.halves), rows)
 	group := func(at func(row int) mem) {
 		g.VMOVUPD(s.rowSums(columns, at), mem{Base: rows})
@@ -186,12 +185,12 @@ func (s *smallMatrix) step(stop string) {
 	if s.halves == 2 {
 		columns[1] = sum()
 	}
-	col := s.average(s.columns, s.means(columns, s.rowCount), s.word(colOfCall))
+	col := s.average(s.columns, s.means(columns, s.rowCount), s.g.word(s.from, colOfCall))
 	bad, total, other := g.ZMM(), g.ZMM(), g.ZMM() // of other groups of rows
 	g.VSUBPS(col, col, bad)
 	g.VPXORQ(total, total, total)
 	g.VPXORQ(other, other, other)
-	rows, old := s.place(smallRows), s.word(rowOfCall)
+	rows, old := s.place(smallRows), s.g.word(s.from, rowOfCall)
 	s.eachGroup(func(lanes mask) {
 		row := s.average(lanes, s.means([]vec{sum()}, s.colCount), old)
 		g.VMOVUPS(row.AsY(), at(rows, 0))
@@ -208,7 +207,7 @@ func (s *smallMatrix) step(stop string) {
 	notFinite := g.unordered(bad)
 	g.KORTESTW(notFinite, notFinite)
 	g.JNZ(operand.LabelRef(stop))
-	g.VMOVUPS(col, s.columns, at(s.word(colOfCall), 0))
+	g.VMOVUPS(col, s.columns, at(s.g.word(s.from, colOfCall), 0))
 	g.VADDPD(other, total, total)
 	s.normalize(summation512{g: g}.sumEight(total))
 	s.multiply(col)
@@ -303,7 +302,7 @@ func (s *smallMatrix) normalize(total vec) {
 	g.VPXORD(zero, zero, zero)
 	const notEqual = 4
 	g.VCMPPS(operand.Imm(notEqual), zero, mean, some)
-	rows, to, normalized := s.place(smallRows), s.word(rowOfCall), s.place(smallNormalized)
+	rows, to, normalized := s.place(smallRows), s.g.word(s.from, rowOfCall), s.place(smallNormalized)
 	s.eachGroup(func(lanes mask) {
 		row := g.YMM()
 		g.VMOVUPS(at(rows, 0), row)
@@ -339,13 +338,7 @@ func (s *smallMatrix) multiply(col vec) {
 	}
 }
 
-// word loads a word of the matrix, place is one in the scratch.
-func (s *smallMatrix) word(i int) gp {
-	p := s.g.GP64()
-	s.g.MOVQ(at(s.from, 8*i), p)
-	return p
-}
-
+// place is one in the scratch.
 func (s *smallMatrix) place(offset int) gp {
 	p := s.g.GP64()
 	s.g.LEAQ(at(s.scratch, offset), p)
