@@ -17,6 +17,7 @@ type AdamWCalls struct {
 	kinds   []*adamWKind
 	calls   []adamWCall
 	pieces  []adamWPiece
+	split   []int // the calls that goroutines share, which have no piece
 	workers []*adamWWorker
 }
 
@@ -181,25 +182,22 @@ func (c *AdamWCalls) Run(limit ...Threads) (counts Counts, skipped int64) {
 		skipped += w.skipped
 		w.counts, w.skipped = Counts{}, 0
 	}
-	for i := range c.calls {
-		if call := &c.calls[i]; call.splits() {
-			t := call.kind.tensors
-			call.fill(&t)
-			one, whole, _ := AdamWFactored(&t, t.V.Row, t.V.Col, call.scalars, limit...) // Add checked it
-			counts.Add(one)
-			if whole {
-				skipped++
-			}
+	for _, i := range c.split {
+		call := &c.calls[i]
+		t := call.kind.tensors
+		call.fill(&t)
+		one, whole, _ := AdamWFactored(&t, t.V.Row, t.V.Col, call.scalars, limit...) // Add checked it
+		counts.Add(one)
+		if whole {
+			skipped++
 		}
 	}
 	return counts, skipped
 }
 
-// splits tells whether goroutines share a parameter with factors, which takes several passes.
-func (call *adamWCall) splits() bool { return call.rows > 0 && call.n > pieceElements }
-
 // divide makes pieces of some pieceElements, each of one kind and of the same scalars.
 func (c *AdamWCalls) divide() {
+	c.split = c.split[:0]
 	first, elements := 0, 0
 	whole := func(last int) {
 		if first < last {
@@ -214,7 +212,8 @@ func (c *AdamWCalls) divide() {
 		}
 		if call.n > pieceElements {
 			whole(i)
-			if call.splits() {
+			if call.rows > 0 { // with factors, in several passes
+				c.split = append(c.split, i)
 				first = i + 1
 				continue
 			}

@@ -1,8 +1,11 @@
 package optim
 
 import (
+	"runtime"
+	"sync/atomic"
 	"unsafe"
 
+	"github.com/lowbit-go/lowbit/internal/workers"
 	"github.com/lowbit-go/lowbit/kernels"
 )
 
@@ -36,6 +39,7 @@ type cpu struct {
 
 	calls kernels.AdamWCalls
 	added []addedParam
+	check stayCheck
 
 	tensors kernels.AdamWTensors // of the parameter that is being added
 }
@@ -76,12 +80,28 @@ func (e *cpu) again(count int) bool {
 	if len(e.added) != count { // some are not AdamW's, or had no gradients
 		return false
 	}
-	for i := range e.added {
-		if !e.added[i].stays() {
-			return false
+	e.check.moved.Store(false)
+	e.check.added = e.added
+	workers.Run(runtime.GOMAXPROCS(0), (count-1)/checkedTogether+1, &e.check)
+	return !e.check.moved.Load()
+}
+
+// stayCheck looks for parameters whose tensors have moved.
+type stayCheck struct {
+	added []addedParam
+	moved atomic.Bool
+}
+
+const checkedTogether = 2048
+
+// Do looks at one piece of the parameters.
+func (c *stayCheck) Do(_, piece int) {
+	added := c.added[piece*checkedTogether:]
+	for i := range added[:min(checkedTogether, len(added))] {
+		if !added[i].stays() {
+			c.moved.Store(true)
 		}
 	}
-	return true
 }
 
 // addedParam is a parameter whose step was left for finish, and where its tensors were.
