@@ -26,18 +26,18 @@ parameter1:
 	JB    end2
 	MOVQ  parameters_base+0(FP), AX
 	ADDQ  $0x58, parameters_base+0(FP)
+	MOVQ  (AX), CX
+	MOVQ  CX, (SP)
 	MOVQ  16(AX), CX
 	MOVQ  CX, 8(SP)
 	MOVQ  24(AX), CX
 	MOVQ  CX, 16(SP)
-	MOVQ  40(AX), CX
-	MOVQ  CX, 24(SP)
 	MOVQ  32(AX), CX
 	MOVQ  CX, 32(SP)
+	MOVQ  40(AX), CX
+	MOVQ  CX, 24(SP)
 	MOVQ  48(AX), CX
 	MOVQ  CX, 40(SP)
-	MOVQ  (AX), CX
-	MOVQ  CX, (SP)
 	MOVQ  56(AX), AX
 	TESTQ AX, AX
 	JZ    finished4
@@ -3224,14 +3224,14 @@ parameter61:
 	JB    end62
 	MOVQ  parameters_base+0(FP), AX
 	ADDQ  $0x58, parameters_base+0(FP)
+	MOVQ  (AX), CX
+	MOVQ  CX, (SP)
 	MOVQ  16(AX), CX
 	MOVQ  CX, 8(SP)
 	MOVQ  24(AX), CX
 	MOVQ  CX, 16(SP)
 	MOVQ  40(AX), CX
 	MOVQ  CX, 24(SP)
-	MOVQ  (AX), CX
-	MOVQ  CX, (SP)
 	MOVQ  56(AX), AX
 	TESTQ AX, AX
 	JZ    finished64
@@ -5434,18 +5434,18 @@ parameter113:
 	JB    end114
 	MOVQ  parameters_base+0(FP), AX
 	ADDQ  $0x58, parameters_base+0(FP)
+	MOVQ  (AX), CX
+	MOVQ  CX, (SP)
 	MOVQ  16(AX), CX
 	MOVQ  CX, 8(SP)
 	MOVQ  24(AX), CX
 	MOVQ  CX, 16(SP)
-	MOVQ  40(AX), CX
-	MOVQ  CX, 24(SP)
 	MOVQ  32(AX), CX
 	MOVQ  CX, 32(SP)
+	MOVQ  40(AX), CX
+	MOVQ  CX, 24(SP)
 	MOVQ  48(AX), CX
 	MOVQ  CX, 40(SP)
-	MOVQ  (AX), CX
-	MOVQ  CX, (SP)
 	MOVQ  56(AX), AX
 	TESTQ AX, AX
 	JZ    finished116
@@ -8758,14 +8758,14 @@ parameter173:
 	JB    end174
 	MOVQ  parameters_base+0(FP), AX
 	ADDQ  $0x58, parameters_base+0(FP)
+	MOVQ  (AX), CX
+	MOVQ  CX, (SP)
 	MOVQ  16(AX), CX
 	MOVQ  CX, 8(SP)
 	MOVQ  24(AX), CX
 	MOVQ  CX, 16(SP)
 	MOVQ  40(AX), CX
 	MOVQ  CX, 24(SP)
-	MOVQ  (AX), CX
-	MOVQ  CX, (SP)
 	MOVQ  56(AX), AX
 	TESTQ AX, AX
 	JZ    finished176
@@ -11130,18 +11130,18 @@ parameter225:
 	JB    end226
 	MOVQ  parameters_base+0(FP), AX
 	ADDQ  $0x58, parameters_base+0(FP)
+	MOVQ  (AX), CX
+	MOVQ  CX, (SP)
 	MOVQ  16(AX), CX
 	MOVQ  CX, 8(SP)
 	MOVQ  24(AX), CX
 	MOVQ  CX, 16(SP)
-	MOVQ  40(AX), CX
-	MOVQ  CX, 24(SP)
 	MOVQ  32(AX), CX
 	MOVQ  CX, 32(SP)
+	MOVQ  40(AX), CX
+	MOVQ  CX, 24(SP)
 	MOVQ  48(AX), CX
 	MOVQ  CX, 40(SP)
-	MOVQ  (AX), CX
-	MOVQ  CX, (SP)
 	MOVQ  56(AX), AX
 	TESTQ AX, AX
 	JZ    finished228
@@ -14391,14 +14391,14 @@ parameter285:
 	JB    end286
 	MOVQ  parameters_base+0(FP), AX
 	ADDQ  $0x58, parameters_base+0(FP)
+	MOVQ  (AX), CX
+	MOVQ  CX, (SP)
 	MOVQ  16(AX), CX
 	MOVQ  CX, 8(SP)
 	MOVQ  24(AX), CX
 	MOVQ  CX, 16(SP)
 	MOVQ  40(AX), CX
 	MOVQ  CX, 24(SP)
-	MOVQ  (AX), CX
-	MOVQ  CX, (SP)
 	MOVQ  56(AX), AX
 	TESTQ AX, AX
 	JZ    finished288
@@ -16751,18 +16751,18 @@ parameter337:
 	JB    end338
 	MOVQ  parameters_base+0(FP), AX
 	ADDQ  $0x58, parameters_base+0(FP)
+	MOVQ  (AX), CX
+	MOVQ  CX, (SP)
 	MOVQ  16(AX), CX
 	MOVQ  CX, 8(SP)
 	MOVQ  24(AX), CX
 	MOVQ  CX, 16(SP)
-	MOVQ  40(AX), CX
-	MOVQ  CX, 24(SP)
 	MOVQ  32(AX), CX
 	MOVQ  CX, 32(SP)
+	MOVQ  40(AX), CX
+	MOVQ  CX, 24(SP)
 	MOVQ  48(AX), CX
 	MOVQ  CX, 40(SP)
-	MOVQ  (AX), CX
-	MOVQ  CX, (SP)
 	MOVQ  56(AX), AX
 	TESTQ AX, AX
 	JZ    finished340
@@ -19876,14 +19876,14 @@ parameter397:
 	JB    end398
 	MOVQ  parameters_base+0(FP), AX
 	ADDQ  $0x58, parameters_base+0(FP)
+	MOVQ  (AX), CX
+	MOVQ  CX, (SP)
 	MOVQ  16(AX), CX
 	MOVQ  CX, 8(SP)
 	MOVQ  24(AX), CX
 	MOVQ  CX, 16(SP)
 	MOVQ  40(AX), CX
 	MOVQ  CX, 24(SP)
-	MOVQ  (AX), CX
-	MOVQ  CX, (SP)
 	MOVQ  56(AX), AX
 	TESTQ AX, AX
 	JZ    finished400

@@ -4,16 +4,16 @@
 
 package amd64
 
-// AdamW8bitWF32GF32AVX512VBMI is a step of AdamW on float32 weights and float32 gradients
-// with moments in blocks of up to 4096 codes of codebook.Dynamic8() and
-// codebook.Dynamic8Unsigned(), whose thresholds it takes. The planes are the bytes of their
-// values, the lowest of all first: of codes 255, 128, 129, …, 254 and of all 256. The scalars
-// are the first fields of reference.AdamWScalars, and RootCorrection2 and its reciprocal are
-// normal numbers. It adds to the counts the elements that are not finite and, with skip, the
-// elements and the blocks that it leaves as they were for it. A call of 100,000 elements takes
-// about 100 µs.
+// AdamW8bitWF32GF32AVX512VBMI is a step of AdamW on parameters of float32 weights and
+// float32 gradients with moments in blocks of up to 4096 codes of codebook.Dynamic8() and
+// codebook.Dynamic8Unsigned(), whose thresholds it takes. A parameter is kernels' adamWCall. The
+// planes are the bytes of the codebooks' values, the lowest of all first: of codes 255, 128,
+// 129, …, 254 and of all 256. The scalars are the first fields of reference.AdamWScalars, and
+// RootCorrection2 and its reciprocal are normal numbers. It adds to the counts the elements that
+// are not finite and, with skip, the elements and the blocks that it leaves as they were for it.
+// A call of 100,000 elements takes about 100 µs.
 //
-//	for lo := 0; lo < len(w); lo += block {
+//	for lo := 0; lo < len(w); lo += block { // of each parameter
 //		hi := min(lo+block, len(w))
 //		AdamWF32WF32GF32AVX512(w[lo:hi], g[lo:hi], m, v, s, nesterov, false) // m, v: decoded
 //		if skip && nonFinite > 0 {
@@ -24,18 +24,18 @@ package amd64
 //	}
 //
 //go:noescape
-func AdamW8bitWF32GF32AVX512VBMI(w []float32, g []float32, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, planes *[1536]uint8, mThresholds *[255]float32, vThresholds *[255]float32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
+func AdamW8bitWF32GF32AVX512VBMI(parameters [][11]uintptr, block int, planes *[1536]uint8, mThresholds *[255]float32, vThresholds *[255]float32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
 
-// AdamW8bitWBF16GBF16AVX512VBMI is a step of AdamW on bf16 weights and bf16 gradients
-// with moments in blocks of up to 4096 codes of codebook.Dynamic8() and
-// codebook.Dynamic8Unsigned(), whose thresholds it takes. The planes are the bytes of their
-// values, the lowest of all first: of codes 255, 128, 129, …, 254 and of all 256. The scalars
-// are the first fields of reference.AdamWScalars, and RootCorrection2 and its reciprocal are
-// normal numbers. It adds to the counts the elements that are not finite and, with skip, the
-// elements and the blocks that it leaves as they were for it. A call of 100,000 elements takes
-// about 100 µs.
+// AdamW8bitWBF16GBF16AVX512VBMI is a step of AdamW on parameters of bf16 weights and
+// bf16 gradients with moments in blocks of up to 4096 codes of codebook.Dynamic8() and
+// codebook.Dynamic8Unsigned(), whose thresholds it takes. A parameter is kernels' adamWCall. The
+// planes are the bytes of the codebooks' values, the lowest of all first: of codes 255, 128,
+// 129, …, 254 and of all 256. The scalars are the first fields of reference.AdamWScalars, and
+// RootCorrection2 and its reciprocal are normal numbers. It adds to the counts the elements that
+// are not finite and, with skip, the elements and the blocks that it leaves as they were for it.
+// A call of 100,000 elements takes about 100 µs.
 //
-//	for lo := 0; lo < len(w); lo += block {
+//	for lo := 0; lo < len(w); lo += block { // of each parameter
 //		hi := min(lo+block, len(w))
 //		AdamWF32WF32GF32AVX512(w[lo:hi], g[lo:hi], m, v, s, nesterov, false) // m, v: decoded
 //		if skip && nonFinite > 0 {
@@ -46,18 +46,18 @@ func AdamW8bitWF32GF32AVX512VBMI(w []float32, g []float32, mCodes []uint8, vCode
 //	}
 //
 //go:noescape
-func AdamW8bitWBF16GBF16AVX512VBMI(w []uint16, g []uint16, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, planes *[1536]uint8, mThresholds *[255]float32, vThresholds *[255]float32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
+func AdamW8bitWBF16GBF16AVX512VBMI(parameters [][11]uintptr, block int, planes *[1536]uint8, mThresholds *[255]float32, vThresholds *[255]float32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
 
-// AdamW8bitWBF16GF32AVX512VBMI is a step of AdamW on bf16 weights and float32 gradients
-// with moments in blocks of up to 4096 codes of codebook.Dynamic8() and
-// codebook.Dynamic8Unsigned(), whose thresholds it takes. The planes are the bytes of their
-// values, the lowest of all first: of codes 255, 128, 129, …, 254 and of all 256. The scalars
-// are the first fields of reference.AdamWScalars, and RootCorrection2 and its reciprocal are
-// normal numbers. It adds to the counts the elements that are not finite and, with skip, the
-// elements and the blocks that it leaves as they were for it. A call of 100,000 elements takes
-// about 100 µs.
+// AdamW8bitWBF16GF32AVX512VBMI is a step of AdamW on parameters of bf16 weights and
+// float32 gradients with moments in blocks of up to 4096 codes of codebook.Dynamic8() and
+// codebook.Dynamic8Unsigned(), whose thresholds it takes. A parameter is kernels' adamWCall. The
+// planes are the bytes of the codebooks' values, the lowest of all first: of codes 255, 128,
+// 129, …, 254 and of all 256. The scalars are the first fields of reference.AdamWScalars, and
+// RootCorrection2 and its reciprocal are normal numbers. It adds to the counts the elements that
+// are not finite and, with skip, the elements and the blocks that it leaves as they were for it.
+// A call of 100,000 elements takes about 100 µs.
 //
-//	for lo := 0; lo < len(w); lo += block {
+//	for lo := 0; lo < len(w); lo += block { // of each parameter
 //		hi := min(lo+block, len(w))
 //		AdamWF32WF32GF32AVX512(w[lo:hi], g[lo:hi], m, v, s, nesterov, false) // m, v: decoded
 //		if skip && nonFinite > 0 {
@@ -68,18 +68,18 @@ func AdamW8bitWBF16GBF16AVX512VBMI(w []uint16, g []uint16, mCodes []uint8, vCode
 //	}
 //
 //go:noescape
-func AdamW8bitWBF16GF32AVX512VBMI(w []uint16, g []float32, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, planes *[1536]uint8, mThresholds *[255]float32, vThresholds *[255]float32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
+func AdamW8bitWBF16GF32AVX512VBMI(parameters [][11]uintptr, block int, planes *[1536]uint8, mThresholds *[255]float32, vThresholds *[255]float32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
 
-// AdamW8bitWF32GBF16AVX512VBMI is a step of AdamW on float32 weights and bf16 gradients
-// with moments in blocks of up to 4096 codes of codebook.Dynamic8() and
-// codebook.Dynamic8Unsigned(), whose thresholds it takes. The planes are the bytes of their
-// values, the lowest of all first: of codes 255, 128, 129, …, 254 and of all 256. The scalars
-// are the first fields of reference.AdamWScalars, and RootCorrection2 and its reciprocal are
-// normal numbers. It adds to the counts the elements that are not finite and, with skip, the
-// elements and the blocks that it leaves as they were for it. A call of 100,000 elements takes
-// about 100 µs.
+// AdamW8bitWF32GBF16AVX512VBMI is a step of AdamW on parameters of float32 weights and
+// bf16 gradients with moments in blocks of up to 4096 codes of codebook.Dynamic8() and
+// codebook.Dynamic8Unsigned(), whose thresholds it takes. A parameter is kernels' adamWCall. The
+// planes are the bytes of the codebooks' values, the lowest of all first: of codes 255, 128,
+// 129, …, 254 and of all 256. The scalars are the first fields of reference.AdamWScalars, and
+// RootCorrection2 and its reciprocal are normal numbers. It adds to the counts the elements that
+// are not finite and, with skip, the elements and the blocks that it leaves as they were for it.
+// A call of 100,000 elements takes about 100 µs.
 //
-//	for lo := 0; lo < len(w); lo += block {
+//	for lo := 0; lo < len(w); lo += block { // of each parameter
 //		hi := min(lo+block, len(w))
 //		AdamWF32WF32GF32AVX512(w[lo:hi], g[lo:hi], m, v, s, nesterov, false) // m, v: decoded
 //		if skip && nonFinite > 0 {
@@ -90,4 +90,4 @@ func AdamW8bitWBF16GF32AVX512VBMI(w []uint16, g []float32, mCodes []uint8, vCode
 //	}
 //
 //go:noescape
-func AdamW8bitWF32GBF16AVX512VBMI(w []float32, g []uint16, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, planes *[1536]uint8, mThresholds *[255]float32, vThresholds *[255]float32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
+func AdamW8bitWF32GBF16AVX512VBMI(parameters [][11]uintptr, block int, planes *[1536]uint8, mThresholds *[255]float32, vThresholds *[255]float32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)

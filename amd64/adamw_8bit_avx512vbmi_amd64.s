@@ -4,45 +4,62 @@
 
 #include "textflag.h"
 
-// func AdamW8bitWF32GF32AVX512VBMI(w []float32, g []float32, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, planes *[1536]uint8, mThresholds *[255]float32, vThresholds *[255]float32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
+// func AdamW8bitWF32GF32AVX512VBMI(parameters [][11]uintptr, block int, planes *[1536]uint8, mThresholds *[255]float32, vThresholds *[255]float32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VBMI, BMI2, CMOV, MMX+, POPCNT
-TEXT ·AdamW8bitWF32GF32AVX512VBMI(SB), $8-216
-	MOVQ  w_len+8(FP), AX
+TEXT ·AdamW8bitWF32GF32AVX512VBMI(SB), $56-96
+parameter1:
+	SUBQ  $0x01, parameters_len+8(FP)
+	JB    end2
+	MOVQ  parameters_base+0(FP), AX
+	ADDQ  $0x58, parameters_base+0(FP)
+	MOVQ  (AX), CX
+	MOVQ  CX, 8(SP)
+	MOVQ  16(AX), CX
+	MOVQ  CX, 16(SP)
+	MOVQ  24(AX), CX
+	MOVQ  CX, 24(SP)
+	MOVQ  32(AX), CX
+	MOVQ  CX, 32(SP)
+	MOVQ  40(AX), CX
+	MOVQ  CX, 40(SP)
+	MOVQ  48(AX), CX
+	MOVQ  CX, 48(SP)
+	MOVQ  56(AX), AX
 	TESTQ AX, AX
-	JZ    finished2
+	JZ    finished4
 
-block1:
-	MOVQ         block+144(FP), CX
+block3:
+	MOVQ         block+24(FP), CX
 	CMPQ         CX, AX
 	CMOVQGT      AX, CX
 	SUBQ         CX, AX
 	MOVQ         CX, (SP)
-	MOVQ         s+184(FP), CX
+	MOVQ         s+64(FP), CX
 	VBROADCASTSS 24(CX), Z1
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VDIVPS       Z1, Z0, Z0
 	VPXORD       Z2, Z2, Z2
 	VPXORD       Z3, Z3, Z3
 	VMOVDQU32    lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z4
-	MOVQ         mScales_base+96(FP), DX
+	MOVQ         40(SP), DX
 	VBROADCASTSS (DX), Z5
 	VPXORD       Z6, Z6, Z6
-	MOVQ         vScales_base+120(FP), DX
+	MOVQ         48(SP), DX
 	VBROADCASTSS (DX), Z7
 	VPXORD       Z8, Z8, Z8
-	CMPB         nesterov+192(FP), $0x00
-	JE           plain3
-	MOVQ         w_base+0(FP), DX
-	MOVQ         g_base+24(FP), BX
-	MOVQ         mCodes_base+48(FP), SI
-	MOVQ         vCodes_base+72(FP), DI
-	MOVQ         scratch+200(FP), R8
-	MOVQ         planes+152(FP), R9
+	CMPB         nesterov+72(FP), $0x00
+	JE           plain5
+	MOVQ         8(SP), DX
+	MOVQ         16(SP), BX
+	MOVQ         24(SP), SI
+	MOVQ         32(SP), DI
+	MOVQ         scratch+80(FP), R8
+	MOVQ         planes+32(FP), R9
 	MOVQ         (SP), R10
 	CMPQ         R10, $0x40
-	JB           done6
+	JB           done8
 
-loop5:
+loop7:
 	PREFETCHT0   2048(DX)
 	PREFETCHT0   2112(DX)
 	PREFETCHT0   2176(DX)
@@ -241,11 +258,11 @@ loop5:
 	ADDQ         $0x00000100, R8
 	SUBQ         $0x40, R10
 	CMPQ         R10, $0x40
-	JAE          loop5
+	JAE          loop7
 
-done6:
+done8:
 	TESTQ        R10, R10
-	JZ           done7
+	JZ           done9
 	MOVQ         $-1, R11
 	BZHIQ        R10, R11, R11
 	KMOVQ        R11, K1
@@ -454,21 +471,21 @@ done6:
 	VMOVUPS      Z9, 128(R8)
 	VMOVUPS      Z10, 192(R8)
 
-done7:
-	JMP updated4
+done9:
+	JMP updated6
 
-plain3:
-	MOVQ w_base+0(FP), DX
-	MOVQ g_base+24(FP), BX
-	MOVQ mCodes_base+48(FP), SI
-	MOVQ vCodes_base+72(FP), DI
-	MOVQ scratch+200(FP), R8
-	MOVQ planes+152(FP), R9
+plain5:
+	MOVQ 8(SP), DX
+	MOVQ 16(SP), BX
+	MOVQ 24(SP), SI
+	MOVQ 32(SP), DI
+	MOVQ scratch+80(FP), R8
+	MOVQ planes+32(FP), R9
 	MOVQ (SP), R10
 	CMPQ R10, $0x40
-	JB   done9
+	JB   done11
 
-loop8:
+loop10:
 	PREFETCHT0   2048(DX)
 	PREFETCHT0   2112(DX)
 	PREFETCHT0   2176(DX)
@@ -655,11 +672,11 @@ loop8:
 	ADDQ         $0x00000100, R8
 	SUBQ         $0x40, R10
 	CMPQ         R10, $0x40
-	JAE          loop8
+	JAE          loop10
 
-done9:
+done11:
 	TESTQ        R10, R10
-	JZ           done10
+	JZ           done12
 	MOVQ         $-1, R11
 	BZHIQ        R10, R11, R11
 	KMOVQ        R11, K1
@@ -856,13 +873,13 @@ done9:
 	VMOVUPS      Z9, 128(R8)
 	VMOVUPS      Z10, 192(R8)
 
-done10:
-updated4:
+done12:
+updated6:
 	VCMPPS   $0x03, Z3, Z3, K1
 	KORTESTW K1, K1
-	JNZ      bad11
+	JNZ      bad13
 
-keep12:
+keep14:
 	VEXTRACTI64X4 $0x01, Z6, Y0
 	VPMAXUD       Z0, Z6, Z6
 	VSHUFI64X2    $0x02, Z6, Z6, Z0
@@ -883,13 +900,13 @@ keep12:
 	VPMAXUD       Z0, Z8, Z8
 	VPSHUFD       $0xb1, Z8, Z0
 	VPMAXUD       Z0, Z8, Z8
-	MOVQ          w_base+0(FP), CX
-	MOVQ          scratch+200(FP), DX
+	MOVQ          8(SP), CX
+	MOVQ          scratch+80(FP), DX
 	MOVQ          (SP), BX
 	CMPQ          BX, $0x40
-	JB            done15
+	JB            done17
 
-loop14:
+loop16:
 	VMOVDQU64 (DX), Z0
 	VMOVDQU64 Z0, (CX)
 	VMOVDQU64 64(DX), Z0
@@ -902,9 +919,9 @@ loop14:
 	ADDQ      $0x00000100, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop14
+	JAE       loop16
 
-done15:
+done17:
 	MOVQ            $-1, SI
 	BZHIQ           BX, SI, SI
 	VMOVDQU64       (DX), Z0
@@ -923,11 +940,11 @@ done15:
 	KMOVW           SI, K1
 	VMOVDQU32       Z0, K1, 192(CX)
 	SHRQ            $0x10, SI
-	MOVQ            scratch+200(FP), CX
-	MOVQ            mCodes_base+48(FP), DX
+	MOVQ            scratch+80(FP), CX
+	MOVQ            24(SP), DX
 	MOVQ            (SP), BX
 	ADDQ            $0x00004040, CX
-	MOVQ            mThresholds+160(FP), SI
+	MOVQ            mThresholds+40(FP), SI
 	VPBROADCASTD    word_40b4e11e<>+0(SB), Z0
 	VPBROADCASTD    word_331924f2<>+0(SB), Z1
 	VPBROADCASTD    word_4affffc2<>+0(SB), Z2
@@ -945,56 +962,56 @@ done15:
 	KMOVQ           DI, K3
 	VBROADCASTI32X4 turned_c080400_e0a0602_d090501_f0b0703<>+0(SB), Z11
 	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z12
-	MOVQ            mScales_base+96(FP), DI
+	MOVQ            40(SP), DI
 	VMOVD           X6, R8
 	CMPL            R8, $0x7f800000
-	JB              finite16
+	JB              finite18
 	MOVL            $0x7fc00000, R8
 
-zero17:
+zero19:
 	MOVL         R8, (DI)
 	MOVL         $0x0000007f, CX
 	VPBROADCASTB CX, Z0
 	CMPQ         BX, $0x40
-	JB           done21
+	JB           done23
 
-loop20:
+loop22:
 	VMOVDQU64 Z0, (DX)
 	ADDQ      $0x00000040, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop20
+	JAE       loop22
 
-done21:
+done23:
 	MOVQ     $-1, CX
 	BZHIQ    BX, CX, CX
 	KMOVQ    CX, K1
 	VMOVDQU8 Z0, K1, (DX)
 	ADDQ     BX, DX
-	JMP      done19
+	JMP      done21
 
-finite16:
-	VDIVSS  mDivisor+176(FP), X6, X13
+finite18:
+	VDIVSS  mDivisor+56(FP), X6, X13
 	VMOVD   X13, R8
 	TESTL   R8, R8
-	JZ      zero17
+	JZ      zero19
 	CMPL    R8, $0x7f800000
-	JB      divided18
+	JB      divided20
 	VMOVAPS X6, X13
 
-divided18:
+divided20:
 	VMOVSS       X13, (DI)
 	VBROADCASTSS X13, Z6
 	VMOVD        X6, DI
 	CMPL         DI, $0x0d800000
-	JB           small22
+	JB           small24
 	VMOVSS       word_4c0fc000<>+0(SB), X13
 	VDIVSS       X6, X13, X13
 	VBROADCASTSS X13, Z13
 	CMPQ         BX, $0x40
-	JB           done25
+	JB           done27
 
-loop24:
+loop26:
 	VMOVUPS     (CX), Z14
 	VMOVUPS     64(CX), Z15
 	VMOVUPS     128(CX), Z16
@@ -1044,9 +1061,9 @@ loop24:
 	VPMINUW     Z19, Z18, Z18
 	VPCMPUW     $0x01, Z9, Z18, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare26
+	JNZ         compare28
 
-compared27:
+compared29:
 	VPSRLD    $0x10, Z21, Z21
 	VPSRLD    $0x10, Z23, Z23
 	VMOVDQU16 Z22, K2, Z21
@@ -1066,11 +1083,11 @@ compared27:
 	ADDQ      $0x00000040, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop24
+	JAE       loop26
 
-done25:
+done27:
 	TESTQ       BX, BX
-	JZ          none28
+	JZ          none30
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
 	KMOVW       DI, K4
@@ -1130,9 +1147,9 @@ done25:
 	VPMINUW     Z1, Z0, Z0
 	VPCMPUW     $0x01, Z9, Z0, K1, K1
 	KORTESTD    K1, K1
-	JNZ         compare29
+	JNZ         compare31
 
-compared30:
+compared32:
 	VPSRLD    $0x10, Z21, Z21
 	VPSRLD    $0x10, Z23, Z23
 	VMOVDQU16 Z22, K2, Z21
@@ -1155,14 +1172,14 @@ compared30:
 	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
-none28:
-done23:
-done19:
-	MOVQ            scratch+200(FP), CX
-	MOVQ            vCodes_base+72(FP), DX
+none30:
+done25:
+done21:
+	MOVQ            scratch+80(FP), CX
+	MOVQ            32(SP), DX
 	MOVQ            (SP), BX
 	ADDQ            $0x00008080, CX
-	MOVQ            vThresholds+168(FP), SI
+	MOVQ            vThresholds+48(FP), SI
 	VPBROADCASTD    word_40712c28<>+0(SB), Z0
 	VPBROADCASTD    word_331924f2<>+0(SB), Z1
 	VPBROADCASTD    word_4affffc2<>+0(SB), Z2
@@ -1180,56 +1197,56 @@ done19:
 	KMOVQ           DI, K3
 	VBROADCASTI32X4 turned_c080400_e0a0602_d090501_f0b0703<>+0(SB), Z9
 	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z10
-	MOVQ            vScales_base+120(FP), DI
+	MOVQ            48(SP), DI
 	VMOVD           X8, R8
 	CMPL            R8, $0x7f800000
-	JB              finite31
+	JB              finite33
 	MOVL            $0x7fc00000, R8
 
-zero32:
+zero34:
 	MOVL         R8, (DI)
 	MOVL         $0x00000000, CX
 	VPBROADCASTB CX, Z0
 	CMPQ         BX, $0x40
-	JB           done36
+	JB           done38
 
-loop35:
+loop37:
 	VMOVDQU64 Z0, (DX)
 	ADDQ      $0x00000040, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop35
+	JAE       loop37
 
-done36:
+done38:
 	MOVQ     $-1, CX
 	BZHIQ    BX, CX, CX
 	KMOVQ    CX, K1
 	VMOVDQU8 Z0, K1, (DX)
 	ADDQ     BX, DX
-	JMP      done34
+	JMP      done36
 
-finite31:
-	VDIVSS  vDivisor+180(FP), X8, X11
+finite33:
+	VDIVSS  vDivisor+60(FP), X8, X11
 	VMOVD   X11, R8
 	TESTL   R8, R8
-	JZ      zero32
+	JZ      zero34
 	CMPL    R8, $0x7f800000
-	JB      divided33
+	JB      divided35
 	VMOVAPS X8, X11
 
-divided33:
+divided35:
 	VMOVSS       X11, (DI)
 	VBROADCASTSS X11, Z8
 	VMOVD        X8, DI
 	CMPL         DI, $0x0d800000
-	JB           small37
+	JB           small39
 	VMOVSS       word_4c0fc000<>+0(SB), X11
 	VDIVSS       X8, X11, X11
 	VBROADCASTSS X11, Z11
 	CMPQ         BX, $0x40
-	JB           done40
+	JB           done42
 
-loop39:
+loop41:
 	VMOVUPS     (CX), Z12
 	VMOVUPS     64(CX), Z13
 	VMOVUPS     128(CX), Z14
@@ -1283,9 +1300,9 @@ loop39:
 	VPMINUW     Z17, Z16, Z16
 	VPCMPUW     $0x01, Z7, Z16, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare41
+	JNZ         compare43
 
-compared42:
+compared44:
 	VPSRLD    $0x10, Z19, Z19
 	VPSRLD    $0x10, Z21, Z21
 	VMOVDQU16 Z20, K2, Z19
@@ -1299,11 +1316,11 @@ compared42:
 	ADDQ      $0x00000040, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop39
+	JAE       loop41
 
-done40:
+done42:
 	TESTQ       BX, BX
-	JZ          none43
+	JZ          none45
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
 	KMOVW       DI, K4
@@ -1367,9 +1384,9 @@ done40:
 	VPMINUW     Z1, Z0, Z0
 	VPCMPUW     $0x01, Z7, Z0, K1, K1
 	KORTESTD    K1, K1
-	JNZ         compare44
+	JNZ         compare46
 
-compared45:
+compared47:
 	VPSRLD    $0x10, Z19, Z19
 	VPSRLD    $0x10, Z21, Z21
 	VMOVDQU16 Z20, K2, Z19
@@ -1386,40 +1403,43 @@ compared45:
 	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
-none43:
-done38:
-done34:
-next13:
+none45:
+done40:
+done36:
+next15:
 	MOVQ   (SP), CX
-	ADDQ   CX, mCodes_base+48(FP)
-	ADDQ   CX, vCodes_base+72(FP)
+	ADDQ   CX, 24(SP)
+	ADDQ   CX, 32(SP)
 	IMUL3Q $0x04, CX, DX
-	ADDQ   DX, w_base+0(FP)
+	ADDQ   DX, 8(SP)
 	IMUL3Q $0x04, CX, CX
-	ADDQ   CX, g_base+24(FP)
-	ADDQ   $0x04, mScales_base+96(FP)
-	ADDQ   $0x04, vScales_base+120(FP)
+	ADDQ   CX, 16(SP)
+	ADDQ   $0x04, 40(SP)
+	ADDQ   $0x04, 48(SP)
 	TESTQ  AX, AX
-	JNZ    block1
+	JNZ    block3
 
-finished2:
+finished4:
+	JMP parameter1
+
+end2:
 	VZEROUPPER
 	RET
 
-bad11:
-	MOVQ   counts+208(FP), DX
+bad13:
+	MOVQ   counts+88(FP), DX
 	XORL   BX, BX
 	VPXORD Z6, Z6, Z6
 	VPXORD Z8, Z8, Z8
 	MOVQ   (SP), SI
-	MOVQ   w_base+0(FP), DI
-	MOVQ   g_base+24(FP), R8
-	MOVQ   mCodes_base+48(FP), R9
-	MOVQ   vCodes_base+72(FP), R10
-	MOVQ   scratch+200(FP), R11
-	MOVQ   planes+152(FP), R12
+	MOVQ   8(SP), DI
+	MOVQ   16(SP), R8
+	MOVQ   24(SP), R9
+	MOVQ   32(SP), R10
+	MOVQ   scratch+80(FP), R11
+	MOVQ   planes+32(FP), R12
 
-again46:
+again48:
 	MOVL         $0x00000040, R13
 	CMPQ         SI, R13
 	CMOVQLT      SI, R13
@@ -1503,7 +1523,7 @@ again46:
 	VMULPS       16512(R11), Z5, Z12
 	VMULPS       32960(R11), Z7, Z13
 	VPBROADCASTD word_7fffffff<>+0(SB), Z14
-	MOVBLZX      nesterov+192(FP), R15
+	MOVBLZX      nesterov+72(FP), R15
 	NEGL         R15
 	KMOVW        R15, K3
 	VMULPS.BCST  (CX), Z3, Z3
@@ -1539,7 +1559,7 @@ again46:
 	VPANDD.Z     Z14, Z11, K1, Z11
 	VPMAXUD      Z11, Z8, Z8
 	VMOVUPS      Z0, (R11)
-	MOVBLZX      nesterov+192(FP), R15
+	MOVBLZX      nesterov+72(FP), R15
 	NEGL         R15
 	KMOVW        R15, K1
 	VMULPS.BCST  (CX), Z9, Z9
@@ -1588,7 +1608,7 @@ again46:
 	VMULPS       16640(R11), Z5, Z12
 	VMULPS       33088(R11), Z7, Z13
 	VPBROADCASTD word_7fffffff<>+0(SB), Z14
-	MOVBLZX      nesterov+192(FP), R14
+	MOVBLZX      nesterov+72(FP), R14
 	NEGL         R14
 	KMOVW        R14, K3
 	VMULPS.BCST  (CX), Z3, Z3
@@ -1624,7 +1644,7 @@ again46:
 	VPANDD.Z     Z14, Z11, K1, Z11
 	VPMAXUD      Z11, Z8, Z8
 	VMOVUPS      Z0, 128(R11)
-	MOVBLZX      nesterov+192(FP), R14
+	MOVBLZX      nesterov+72(FP), R14
 	NEGL         R14
 	KMOVW        R14, K1
 	VMULPS.BCST  (CX), Z9, Z9
@@ -1666,22 +1686,22 @@ again46:
 	ADDQ         $0x00000040, R10
 	ADDQ         $0x00000100, R11
 	SUBQ         R13, SI
-	JNZ          again46
+	JNZ          again48
 	ADDQ         BX, (DX)
 	TESTQ        BX, BX
-	JZ           keep12
-	CMPB         skip+193(FP), $0x00
-	JE           keep12
+	JZ           keep14
+	CMPB         skip+73(FP), $0x00
+	JE           keep14
 	MOVQ         (SP), CX
 	ADDQ         CX, 8(DX)
 	INCQ         16(DX)
-	JMP          next13
+	JMP          next15
 
-compare26:
+compare28:
 	VPSLLD       $0x10, Z21, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none47
+	JZ           none49
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z21, Z18
 	VDIVPS       Z6, Z14, Z19
@@ -1692,11 +1712,11 @@ compare26:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none47:
+none49:
 	VPSLLD       $0x10, Z22, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none48
+	JZ           none50
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z18
 	VDIVPS       Z6, Z15, Z19
@@ -1707,11 +1727,11 @@ none47:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none48:
+none50:
 	VPSLLD       $0x10, Z23, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none49
+	JZ           none51
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z23, Z18
 	VDIVPS       Z6, Z16, Z19
@@ -1722,11 +1742,11 @@ none48:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z23, K4, Z23
 
-none49:
+none51:
 	VPSLLD       $0x10, Z24, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none50
+	JZ           none52
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z24, Z18
 	VDIVPS       Z6, Z17, Z19
@@ -1737,14 +1757,14 @@ none49:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z24, K4, Z24
 
-none50:
-	JMP compared27
+none52:
+	JMP compared29
 
-compare29:
+compare31:
 	VPSLLD       $0x10, Z21, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none51
+	JZ           none53
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z21, Z0
 	VDIVPS       Z6, Z14, Z1
@@ -1755,11 +1775,11 @@ compare29:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K1, Z21
 
-none51:
+none53:
 	VPSLLD       $0x10, Z22, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none52
+	JZ           none54
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z22, Z0
 	VDIVPS       Z6, Z15, Z1
@@ -1770,11 +1790,11 @@ none51:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K1, Z22
 
-none52:
+none54:
 	VPSLLD       $0x10, Z23, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none53
+	JZ           none55
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z23, Z0
 	VDIVPS       Z6, Z16, Z1
@@ -1785,11 +1805,11 @@ none52:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z23, K1, Z23
 
-none53:
+none55:
 	VPSLLD       $0x10, Z2, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none54
+	JZ           none56
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z2, Z0
 	VDIVPS       Z6, Z17, Z1
@@ -1800,18 +1820,18 @@ none53:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z2, K1, Z2
 
-none54:
-	JMP compared30
+none56:
+	JMP compared32
 
-small22:
+small24:
 	VMULPS.BCST  word_71800000<>+0(SB), Z6, Z6
 	VMOVSS       word_4c0fc000<>+0(SB), X13
 	VDIVSS       X6, X13, X13
 	VBROADCASTSS X13, Z13
 	CMPQ         BX, $0x40
-	JB           done56
+	JB           done58
 
-loop55:
+loop57:
 	VMOVUPS     (CX), Z14
 	VMULPS.BCST word_71800000<>+0(SB), Z14, Z14
 	VMOVUPS     64(CX), Z15
@@ -1865,9 +1885,9 @@ loop55:
 	VPMINUW     Z19, Z18, Z18
 	VPCMPUW     $0x01, Z9, Z18, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare57
+	JNZ         compare59
 
-compared58:
+compared60:
 	VPSRLD    $0x10, Z21, Z21
 	VPSRLD    $0x10, Z23, Z23
 	VMOVDQU16 Z22, K2, Z21
@@ -1887,11 +1907,11 @@ compared58:
 	ADDQ      $0x00000040, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop55
+	JAE       loop57
 
-done56:
+done58:
 	TESTQ       BX, BX
-	JZ          none59
+	JZ          none61
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
 	KMOVW       DI, K4
@@ -1955,9 +1975,9 @@ done56:
 	VPMINUW     Z1, Z0, Z0
 	VPCMPUW     $0x01, Z9, Z0, K1, K1
 	KORTESTD    K1, K1
-	JNZ         compare60
+	JNZ         compare62
 
-compared61:
+compared63:
 	VPSRLD    $0x10, Z21, Z21
 	VPSRLD    $0x10, Z23, Z23
 	VMOVDQU16 Z22, K2, Z21
@@ -1980,14 +2000,14 @@ compared61:
 	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
-none59:
-	JMP done23
+none61:
+	JMP done25
 
-compare57:
+compare59:
 	VPSLLD       $0x10, Z21, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none62
+	JZ           none64
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z21, Z18
 	VDIVPS       Z6, Z14, Z19
@@ -1998,11 +2018,11 @@ compare57:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none62:
+none64:
 	VPSLLD       $0x10, Z22, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none63
+	JZ           none65
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z18
 	VDIVPS       Z6, Z15, Z19
@@ -2013,11 +2033,11 @@ none62:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none63:
+none65:
 	VPSLLD       $0x10, Z23, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none64
+	JZ           none66
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z23, Z18
 	VDIVPS       Z6, Z16, Z19
@@ -2028,11 +2048,11 @@ none63:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z23, K4, Z23
 
-none64:
+none66:
 	VPSLLD       $0x10, Z24, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none65
+	JZ           none67
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z24, Z18
 	VDIVPS       Z6, Z17, Z19
@@ -2043,14 +2063,14 @@ none64:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z24, K4, Z24
 
-none65:
-	JMP compared58
+none67:
+	JMP compared60
 
-compare60:
+compare62:
 	VPSLLD       $0x10, Z21, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none66
+	JZ           none68
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z21, Z0
 	VDIVPS       Z6, Z14, Z1
@@ -2061,11 +2081,11 @@ compare60:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K1, Z21
 
-none66:
+none68:
 	VPSLLD       $0x10, Z22, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none67
+	JZ           none69
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z22, Z0
 	VDIVPS       Z6, Z15, Z1
@@ -2076,11 +2096,11 @@ none66:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K1, Z22
 
-none67:
+none69:
 	VPSLLD       $0x10, Z23, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none68
+	JZ           none70
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z23, Z0
 	VDIVPS       Z6, Z16, Z1
@@ -2091,11 +2111,11 @@ none67:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z23, K1, Z23
 
-none68:
+none70:
 	VPSLLD       $0x10, Z2, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none69
+	JZ           none71
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z2, Z0
 	VDIVPS       Z6, Z17, Z1
@@ -2106,14 +2126,14 @@ none68:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z2, K1, Z2
 
-none69:
-	JMP compared61
+none71:
+	JMP compared63
 
-compare41:
+compare43:
 	VPSLLD       $0x10, Z19, Z16
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z16, K4
 	KORTESTW     K4, K4
-	JZ           none70
+	JZ           none72
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z19, Z16
 	VDIVPS       Z8, Z12, Z12
@@ -2124,11 +2144,11 @@ compare41:
 	VPCMPUD      $0x05, Z12, Z17, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z19, K4, Z19
 
-none70:
+none72:
 	VPSLLD       $0x10, Z20, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none71
+	JZ           none73
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z20, Z12
 	VDIVPS       Z8, Z13, Z13
@@ -2139,11 +2159,11 @@ none70:
 	VPCMPUD      $0x05, Z13, Z16, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z20, K4, Z20
 
-none71:
+none73:
 	VPSLLD       $0x10, Z21, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none72
+	JZ           none74
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z21, Z12
 	VDIVPS       Z8, Z14, Z13
@@ -2154,11 +2174,11 @@ none71:
 	VPCMPUD      $0x05, Z13, Z14, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none72:
+none74:
 	VPSLLD       $0x10, Z22, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none73
+	JZ           none75
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z12
 	VDIVPS       Z8, Z15, Z13
@@ -2169,14 +2189,14 @@ none72:
 	VPCMPUD      $0x05, Z13, Z14, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none73:
-	JMP compared42
+none75:
+	JMP compared44
 
-compare44:
+compare46:
 	VPSLLD       $0x10, Z19, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none74
+	JZ           none76
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z19, Z0
 	VDIVPS       Z8, Z12, Z1
@@ -2187,11 +2207,11 @@ compare44:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z19, K1, Z19
 
-none74:
+none76:
 	VPSLLD       $0x10, Z20, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none75
+	JZ           none77
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z20, Z0
 	VDIVPS       Z8, Z13, Z1
@@ -2202,11 +2222,11 @@ none74:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z20, K1, Z20
 
-none75:
+none77:
 	VPSLLD       $0x10, Z21, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none76
+	JZ           none78
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z21, Z0
 	VDIVPS       Z8, Z14, Z1
@@ -2217,11 +2237,11 @@ none75:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K1, Z21
 
-none76:
+none78:
 	VPSLLD       $0x10, Z2, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none77
+	JZ           none79
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z2, Z0
 	VDIVPS       Z8, Z15, Z1
@@ -2232,18 +2252,18 @@ none76:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z2, K1, Z2
 
-none77:
-	JMP compared45
+none79:
+	JMP compared47
 
-small37:
+small39:
 	VMULPS.BCST  word_71800000<>+0(SB), Z8, Z8
 	VMOVSS       word_4c0fc000<>+0(SB), X11
 	VDIVSS       X8, X11, X11
 	VBROADCASTSS X11, Z11
 	CMPQ         BX, $0x40
-	JB           done79
+	JB           done81
 
-loop78:
+loop80:
 	VMOVUPS     (CX), Z12
 	VMULPS.BCST word_71800000<>+0(SB), Z12, Z12
 	VMOVUPS     64(CX), Z13
@@ -2301,9 +2321,9 @@ loop78:
 	VPMINUW     Z17, Z16, Z16
 	VPCMPUW     $0x01, Z7, Z16, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare80
+	JNZ         compare82
 
-compared81:
+compared83:
 	VPSRLD    $0x10, Z19, Z19
 	VPSRLD    $0x10, Z21, Z21
 	VMOVDQU16 Z20, K2, Z19
@@ -2317,11 +2337,11 @@ compared81:
 	ADDQ      $0x00000040, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop78
+	JAE       loop80
 
-done79:
+done81:
 	TESTQ       BX, BX
-	JZ          none82
+	JZ          none84
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
 	KMOVW       DI, K4
@@ -2389,9 +2409,9 @@ done79:
 	VPMINUW     Z1, Z0, Z0
 	VPCMPUW     $0x01, Z7, Z0, K1, K1
 	KORTESTD    K1, K1
-	JNZ         compare83
+	JNZ         compare85
 
-compared84:
+compared86:
 	VPSRLD    $0x10, Z19, Z19
 	VPSRLD    $0x10, Z21, Z21
 	VMOVDQU16 Z20, K2, Z19
@@ -2408,14 +2428,14 @@ compared84:
 	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
-none82:
-	JMP done38
+none84:
+	JMP done40
 
-compare80:
+compare82:
 	VPSLLD       $0x10, Z19, Z16
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z16, K4
 	KORTESTW     K4, K4
-	JZ           none85
+	JZ           none87
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z19, Z16
 	VDIVPS       Z8, Z12, Z12
@@ -2426,11 +2446,11 @@ compare80:
 	VPCMPUD      $0x05, Z12, Z17, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z19, K4, Z19
 
-none85:
+none87:
 	VPSLLD       $0x10, Z20, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none86
+	JZ           none88
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z20, Z12
 	VDIVPS       Z8, Z13, Z13
@@ -2441,11 +2461,11 @@ none85:
 	VPCMPUD      $0x05, Z13, Z16, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z20, K4, Z20
 
-none86:
+none88:
 	VPSLLD       $0x10, Z21, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none87
+	JZ           none89
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z21, Z12
 	VDIVPS       Z8, Z14, Z13
@@ -2456,11 +2476,11 @@ none86:
 	VPCMPUD      $0x05, Z13, Z14, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none87:
+none89:
 	VPSLLD       $0x10, Z22, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none88
+	JZ           none90
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z12
 	VDIVPS       Z8, Z15, Z13
@@ -2471,14 +2491,14 @@ none87:
 	VPCMPUD      $0x05, Z13, Z14, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none88:
-	JMP compared81
+none90:
+	JMP compared83
 
-compare83:
+compare85:
 	VPSLLD       $0x10, Z19, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none89
+	JZ           none91
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z19, Z0
 	VDIVPS       Z8, Z12, Z1
@@ -2489,11 +2509,11 @@ compare83:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z19, K1, Z19
 
-none89:
+none91:
 	VPSLLD       $0x10, Z20, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none90
+	JZ           none92
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z20, Z0
 	VDIVPS       Z8, Z13, Z1
@@ -2504,11 +2524,11 @@ none89:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z20, K1, Z20
 
-none90:
+none92:
 	VPSLLD       $0x10, Z21, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none91
+	JZ           none93
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z21, Z0
 	VDIVPS       Z8, Z14, Z1
@@ -2519,11 +2539,11 @@ none90:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K1, Z21
 
-none91:
+none93:
 	VPSLLD       $0x10, Z2, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none92
+	JZ           none94
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z2, Z0
 	VDIVPS       Z8, Z15, Z1
@@ -2534,8 +2554,8 @@ none91:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z2, K1, Z2
 
-none92:
-	JMP compared84
+none94:
+	JMP compared86
 
 DATA word_3f800000<>+0(SB)/4, $0x3f800000
 GLOBL word_3f800000<>(SB), RODATA|NOPTR, $4
@@ -2687,20 +2707,37 @@ GLOBL word_71800000<>(SB), RODATA|NOPTR, $4
 DATA word_100000<>+0(SB)/4, $0x00100000
 GLOBL word_100000<>(SB), RODATA|NOPTR, $4
 
-// func AdamW8bitWBF16GBF16AVX512VBMI(w []uint16, g []uint16, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, planes *[1536]uint8, mThresholds *[255]float32, vThresholds *[255]float32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
+// func AdamW8bitWBF16GBF16AVX512VBMI(parameters [][11]uintptr, block int, planes *[1536]uint8, mThresholds *[255]float32, vThresholds *[255]float32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VBMI, BMI2, CMOV, MMX+, POPCNT
-TEXT ·AdamW8bitWBF16GBF16AVX512VBMI(SB), $8-216
-	MOVQ  w_len+8(FP), AX
+TEXT ·AdamW8bitWBF16GBF16AVX512VBMI(SB), $56-96
+parameter95:
+	SUBQ  $0x01, parameters_len+8(FP)
+	JB    end96
+	MOVQ  parameters_base+0(FP), AX
+	ADDQ  $0x58, parameters_base+0(FP)
+	MOVQ  (AX), CX
+	MOVQ  CX, 8(SP)
+	MOVQ  16(AX), CX
+	MOVQ  CX, 16(SP)
+	MOVQ  24(AX), CX
+	MOVQ  CX, 24(SP)
+	MOVQ  32(AX), CX
+	MOVQ  CX, 32(SP)
+	MOVQ  40(AX), CX
+	MOVQ  CX, 40(SP)
+	MOVQ  48(AX), CX
+	MOVQ  CX, 48(SP)
+	MOVQ  56(AX), AX
 	TESTQ AX, AX
-	JZ    finished94
+	JZ    finished98
 
-block93:
-	MOVQ         block+144(FP), CX
+block97:
+	MOVQ         block+24(FP), CX
 	CMPQ         CX, AX
 	CMOVQGT      AX, CX
 	SUBQ         CX, AX
 	MOVQ         CX, (SP)
-	MOVQ         s+184(FP), CX
+	MOVQ         s+64(FP), CX
 	VBROADCASTSS 24(CX), Z1
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VDIVPS       Z1, Z0, Z0
@@ -2714,25 +2751,25 @@ block93:
 	VPXORD       Z7, Z7, Z7
 	VPXORD       Z8, Z8, Z8
 	VMOVDQU32    lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z9
-	MOVQ         mScales_base+96(FP), DX
+	MOVQ         40(SP), DX
 	VBROADCASTSS (DX), Z10
 	VPXORD       Z11, Z11, Z11
-	MOVQ         vScales_base+120(FP), DX
+	MOVQ         48(SP), DX
 	VBROADCASTSS (DX), Z12
 	VPXORD       Z13, Z13, Z13
-	CMPB         nesterov+192(FP), $0x00
-	JE           plain95
-	MOVQ         w_base+0(FP), DX
-	MOVQ         g_base+24(FP), BX
-	MOVQ         mCodes_base+48(FP), SI
-	MOVQ         vCodes_base+72(FP), DI
-	MOVQ         scratch+200(FP), R8
-	MOVQ         planes+152(FP), R9
+	CMPB         nesterov+72(FP), $0x00
+	JE           plain99
+	MOVQ         8(SP), DX
+	MOVQ         16(SP), BX
+	MOVQ         24(SP), SI
+	MOVQ         32(SP), DI
+	MOVQ         scratch+80(FP), R8
+	MOVQ         planes+32(FP), R9
 	MOVQ         (SP), R10
 	CMPQ         R10, $0x40
-	JB           done98
+	JB           done102
 
-loop97:
+loop101:
 	PREFETCHT0   1024(DX)
 	PREFETCHT0   1088(DX)
 	PREFETCHT0   1024(BX)
@@ -2947,11 +2984,11 @@ loop97:
 	ADDQ         $0x00000100, R8
 	SUBQ         $0x40, R10
 	CMPQ         R10, $0x40
-	JAE          loop97
+	JAE          loop101
 
-done98:
+done102:
 	TESTQ        R10, R10
-	JZ           done99
+	JZ           done103
 	MOVQ         $-1, R11
 	BZHIQ        R10, R11, R11
 	KMOVQ        R11, K2
@@ -3184,21 +3221,21 @@ done98:
 	VPERMW       Z3, Z2, Z3
 	VMOVDQU16    Z3, 64(R8)
 
-done99:
-	JMP updated96
+done103:
+	JMP updated100
 
-plain95:
-	MOVQ w_base+0(FP), DX
-	MOVQ g_base+24(FP), BX
-	MOVQ mCodes_base+48(FP), SI
-	MOVQ vCodes_base+72(FP), DI
-	MOVQ scratch+200(FP), R8
-	MOVQ planes+152(FP), R9
+plain99:
+	MOVQ 8(SP), DX
+	MOVQ 16(SP), BX
+	MOVQ 24(SP), SI
+	MOVQ 32(SP), DI
+	MOVQ scratch+80(FP), R8
+	MOVQ planes+32(FP), R9
 	MOVQ (SP), R10
 	CMPQ R10, $0x40
-	JB   done101
+	JB   done105
 
-loop100:
+loop104:
 	PREFETCHT0   1024(DX)
 	PREFETCHT0   1088(DX)
 	PREFETCHT0   1024(BX)
@@ -3401,11 +3438,11 @@ loop100:
 	ADDQ         $0x00000100, R8
 	SUBQ         $0x40, R10
 	CMPQ         R10, $0x40
-	JAE          loop100
+	JAE          loop104
 
-done101:
+done105:
 	TESTQ        R10, R10
-	JZ           done102
+	JZ           done106
 	MOVQ         $-1, R11
 	BZHIQ        R10, R11, R11
 	KMOVQ        R11, K2
@@ -3626,13 +3663,13 @@ done101:
 	VPERMW       Z3, Z2, Z3
 	VMOVDQU16    Z3, 64(R8)
 
-done102:
-updated96:
+done106:
+updated100:
 	VCMPPS   $0x03, Z8, Z8, K1
 	KORTESTW K1, K1
-	JNZ      bad103
+	JNZ      bad107
 
-keep104:
+keep108:
 	VEXTRACTI64X4 $0x01, Z11, Y0
 	VPMAXUD       Z0, Z11, Z11
 	VSHUFI64X2    $0x02, Z11, Z11, Z0
@@ -3653,13 +3690,13 @@ keep104:
 	VPMAXUD       Z0, Z13, Z13
 	VPSHUFD       $0xb1, Z13, Z0
 	VPMAXUD       Z0, Z13, Z13
-	MOVQ          w_base+0(FP), CX
-	MOVQ          scratch+200(FP), DX
+	MOVQ          8(SP), CX
+	MOVQ          scratch+80(FP), DX
 	MOVQ          (SP), BX
 	CMPQ          BX, $0x40
-	JB            done107
+	JB            done111
 
-loop106:
+loop110:
 	VMOVDQU64 (DX), Z0
 	VMOVDQU64 Z0, (CX)
 	VMOVDQU64 64(DX), Z0
@@ -3668,9 +3705,9 @@ loop106:
 	ADDQ      $0x00000100, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop106
+	JAE       loop110
 
-done107:
+done111:
 	MOVQ            $-1, SI
 	BZHIQ           BX, SI, SI
 	VMOVDQU64       (DX), Z0
@@ -3681,11 +3718,11 @@ done107:
 	KMOVD           SI, K1
 	VMOVDQU16       Z0, K1, 64(CX)
 	SHRQ            $0x20, SI
-	MOVQ            scratch+200(FP), CX
-	MOVQ            mCodes_base+48(FP), DX
+	MOVQ            scratch+80(FP), CX
+	MOVQ            24(SP), DX
 	MOVQ            (SP), BX
 	ADDQ            $0x00004040, CX
-	MOVQ            mThresholds+160(FP), SI
+	MOVQ            mThresholds+40(FP), SI
 	VPBROADCASTD    word_40b4e11e<>+0(SB), Z0
 	VPBROADCASTD    word_331924f2<>+0(SB), Z1
 	VPBROADCASTD    word_4affffc2<>+0(SB), Z2
@@ -3703,56 +3740,56 @@ done107:
 	KMOVQ           DI, K3
 	VBROADCASTI32X4 turned_c080400_e0a0602_d090501_f0b0703<>+0(SB), Z9
 	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z10
-	MOVQ            mScales_base+96(FP), DI
+	MOVQ            40(SP), DI
 	VMOVD           X11, R8
 	CMPL            R8, $0x7f800000
-	JB              finite108
+	JB              finite112
 	MOVL            $0x7fc00000, R8
 
-zero109:
+zero113:
 	MOVL         R8, (DI)
 	MOVL         $0x0000007f, CX
 	VPBROADCASTB CX, Z0
 	CMPQ         BX, $0x40
-	JB           done113
+	JB           done117
 
-loop112:
+loop116:
 	VMOVDQU64 Z0, (DX)
 	ADDQ      $0x00000040, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop112
+	JAE       loop116
 
-done113:
+done117:
 	MOVQ     $-1, CX
 	BZHIQ    BX, CX, CX
 	KMOVQ    CX, K1
 	VMOVDQU8 Z0, K1, (DX)
 	ADDQ     BX, DX
-	JMP      done111
+	JMP      done115
 
-finite108:
-	VDIVSS  mDivisor+176(FP), X11, X12
+finite112:
+	VDIVSS  mDivisor+56(FP), X11, X12
 	VMOVD   X12, R8
 	TESTL   R8, R8
-	JZ      zero109
+	JZ      zero113
 	CMPL    R8, $0x7f800000
-	JB      divided110
+	JB      divided114
 	VMOVAPS X11, X12
 
-divided110:
+divided114:
 	VMOVSS       X12, (DI)
 	VBROADCASTSS X12, Z11
 	VMOVD        X11, DI
 	CMPL         DI, $0x0d800000
-	JB           small114
+	JB           small118
 	VMOVSS       word_4c0fc000<>+0(SB), X12
 	VDIVSS       X11, X12, X12
 	VBROADCASTSS X12, Z12
 	CMPQ         BX, $0x40
-	JB           done117
+	JB           done121
 
-loop116:
+loop120:
 	VMOVUPS     (CX), Z14
 	VMOVUPS     64(CX), Z15
 	VMOVUPS     128(CX), Z16
@@ -3802,9 +3839,9 @@ loop116:
 	VPMINUW     Z19, Z18, Z18
 	VPCMPUW     $0x01, Z7, Z18, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare118
+	JNZ         compare122
 
-compared119:
+compared123:
 	VPSRLD    $0x10, Z21, Z21
 	VPSRLD    $0x10, Z23, Z23
 	VMOVDQU16 Z22, K2, Z21
@@ -3824,11 +3861,11 @@ compared119:
 	ADDQ      $0x00000040, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop116
+	JAE       loop120
 
-done117:
+done121:
 	TESTQ       BX, BX
-	JZ          none120
+	JZ          none124
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
 	KMOVW       DI, K4
@@ -3888,9 +3925,9 @@ done117:
 	VPMINUW     Z1, Z0, Z0
 	VPCMPUW     $0x01, Z7, Z0, K1, K1
 	KORTESTD    K1, K1
-	JNZ         compare121
+	JNZ         compare125
 
-compared122:
+compared126:
 	VPSRLD    $0x10, Z21, Z21
 	VPSRLD    $0x10, Z23, Z23
 	VMOVDQU16 Z22, K2, Z21
@@ -3913,14 +3950,14 @@ compared122:
 	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
-none120:
+none124:
+done119:
 done115:
-done111:
-	MOVQ            scratch+200(FP), CX
-	MOVQ            vCodes_base+72(FP), DX
+	MOVQ            scratch+80(FP), CX
+	MOVQ            32(SP), DX
 	MOVQ            (SP), BX
 	ADDQ            $0x00008080, CX
-	MOVQ            vThresholds+168(FP), SI
+	MOVQ            vThresholds+48(FP), SI
 	VPBROADCASTD    word_40712c28<>+0(SB), Z0
 	VPBROADCASTD    word_331924f2<>+0(SB), Z1
 	VPBROADCASTD    word_4affffc2<>+0(SB), Z2
@@ -3938,56 +3975,56 @@ done111:
 	KMOVQ           DI, K3
 	VBROADCASTI32X4 turned_c080400_e0a0602_d090501_f0b0703<>+0(SB), Z8
 	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z9
-	MOVQ            vScales_base+120(FP), DI
+	MOVQ            48(SP), DI
 	VMOVD           X13, R8
 	CMPL            R8, $0x7f800000
-	JB              finite123
+	JB              finite127
 	MOVL            $0x7fc00000, R8
 
-zero124:
+zero128:
 	MOVL         R8, (DI)
 	MOVL         $0x00000000, CX
 	VPBROADCASTB CX, Z0
 	CMPQ         BX, $0x40
-	JB           done128
+	JB           done132
 
-loop127:
+loop131:
 	VMOVDQU64 Z0, (DX)
 	ADDQ      $0x00000040, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop127
+	JAE       loop131
 
-done128:
+done132:
 	MOVQ     $-1, CX
 	BZHIQ    BX, CX, CX
 	KMOVQ    CX, K1
 	VMOVDQU8 Z0, K1, (DX)
 	ADDQ     BX, DX
-	JMP      done126
+	JMP      done130
 
-finite123:
-	VDIVSS  vDivisor+180(FP), X13, X10
+finite127:
+	VDIVSS  vDivisor+60(FP), X13, X10
 	VMOVD   X10, R8
 	TESTL   R8, R8
-	JZ      zero124
+	JZ      zero128
 	CMPL    R8, $0x7f800000
-	JB      divided125
+	JB      divided129
 	VMOVAPS X13, X10
 
-divided125:
+divided129:
 	VMOVSS       X10, (DI)
 	VBROADCASTSS X10, Z10
 	VMOVD        X10, DI
 	CMPL         DI, $0x0d800000
-	JB           small129
+	JB           small133
 	VMOVSS       word_4c0fc000<>+0(SB), X11
 	VDIVSS       X10, X11, X11
 	VBROADCASTSS X11, Z11
 	CMPQ         BX, $0x40
-	JB           done132
+	JB           done136
 
-loop131:
+loop135:
 	VMOVUPS     (CX), Z12
 	VMOVUPS     64(CX), Z13
 	VMOVUPS     128(CX), Z14
@@ -4041,9 +4078,9 @@ loop131:
 	VPMINUW     Z17, Z16, Z16
 	VPCMPUW     $0x01, Z7, Z16, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare133
+	JNZ         compare137
 
-compared134:
+compared138:
 	VPSRLD    $0x10, Z19, Z19
 	VPSRLD    $0x10, Z21, Z21
 	VMOVDQU16 Z20, K2, Z19
@@ -4057,11 +4094,11 @@ compared134:
 	ADDQ      $0x00000040, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop131
+	JAE       loop135
 
-done132:
+done136:
 	TESTQ       BX, BX
-	JZ          none135
+	JZ          none139
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
 	KMOVW       DI, K4
@@ -4125,9 +4162,9 @@ done132:
 	VPMINUW     Z1, Z0, Z0
 	VPCMPUW     $0x01, Z7, Z0, K1, K1
 	KORTESTD    K1, K1
-	JNZ         compare136
+	JNZ         compare140
 
-compared137:
+compared141:
 	VPSRLD    $0x10, Z19, Z19
 	VPSRLD    $0x10, Z21, Z21
 	VMOVDQU16 Z20, K2, Z19
@@ -4144,40 +4181,43 @@ compared137:
 	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
-none135:
+none139:
+done134:
 done130:
-done126:
-next105:
+next109:
 	MOVQ   (SP), CX
-	ADDQ   CX, mCodes_base+48(FP)
-	ADDQ   CX, vCodes_base+72(FP)
+	ADDQ   CX, 24(SP)
+	ADDQ   CX, 32(SP)
 	IMUL3Q $0x02, CX, DX
-	ADDQ   DX, w_base+0(FP)
+	ADDQ   DX, 8(SP)
 	IMUL3Q $0x02, CX, CX
-	ADDQ   CX, g_base+24(FP)
-	ADDQ   $0x04, mScales_base+96(FP)
-	ADDQ   $0x04, vScales_base+120(FP)
+	ADDQ   CX, 16(SP)
+	ADDQ   $0x04, 40(SP)
+	ADDQ   $0x04, 48(SP)
 	TESTQ  AX, AX
-	JNZ    block93
+	JNZ    block97
 
-finished94:
+finished98:
+	JMP parameter95
+
+end96:
 	VZEROUPPER
 	RET
 
-bad103:
-	MOVQ   counts+208(FP), DX
+bad107:
+	MOVQ   counts+88(FP), DX
 	XORL   BX, BX
 	VPXORD Z11, Z11, Z11
 	VPXORD Z13, Z13, Z13
 	MOVQ   (SP), SI
-	MOVQ   w_base+0(FP), DI
-	MOVQ   g_base+24(FP), R8
-	MOVQ   mCodes_base+48(FP), R9
-	MOVQ   vCodes_base+72(FP), R10
-	MOVQ   scratch+200(FP), R11
-	MOVQ   planes+152(FP), R12
+	MOVQ   8(SP), DI
+	MOVQ   16(SP), R8
+	MOVQ   24(SP), R9
+	MOVQ   32(SP), R10
+	MOVQ   scratch+80(FP), R11
+	MOVQ   planes+32(FP), R12
 
-again138:
+again142:
 	MOVL         $0x00000040, R13
 	CMPQ         SI, R13
 	CMOVQLT      SI, R13
@@ -4265,7 +4305,7 @@ again138:
 	VMULPS       16512(R11), Z10, Z7
 	VMULPS       32960(R11), Z12, Z8
 	VPBROADCASTD word_7fffffff<>+0(SB), Z14
-	MOVBLZX      nesterov+192(FP), R15
+	MOVBLZX      nesterov+72(FP), R15
 	NEGL         R15
 	KMOVW        R15, K3
 	VMULPS.BCST  (CX), Z3, Z3
@@ -4314,7 +4354,7 @@ again138:
 	VPORD        Z6, Z0, K1, Z15
 	VPSRLD       $0x10, Z15, Z15
 	VPMOVDW      Z15, (R11)
-	MOVBLZX      nesterov+192(FP), R15
+	MOVBLZX      nesterov+72(FP), R15
 	NEGL         R15
 	KMOVW        R15, K1
 	VMULPS.BCST  (CX), Z4, Z4
@@ -4380,7 +4420,7 @@ again138:
 	VMULPS       16640(R11), Z10, Z7
 	VMULPS       33088(R11), Z12, Z8
 	VPBROADCASTD word_7fffffff<>+0(SB), Z14
-	MOVBLZX      nesterov+192(FP), R14
+	MOVBLZX      nesterov+72(FP), R14
 	NEGL         R14
 	KMOVW        R14, K3
 	VMULPS.BCST  (CX), Z3, Z3
@@ -4429,7 +4469,7 @@ again138:
 	VPORD        Z6, Z0, K1, Z15
 	VPSRLD       $0x10, Z15, Z15
 	VPMOVDW      Z15, 64(R11)
-	MOVBLZX      nesterov+192(FP), R14
+	MOVBLZX      nesterov+72(FP), R14
 	NEGL         R14
 	KMOVW        R14, K1
 	VMULPS.BCST  (CX), Z4, Z4
@@ -4484,22 +4524,22 @@ again138:
 	ADDQ         $0x00000040, R10
 	ADDQ         $0x00000100, R11
 	SUBQ         R13, SI
-	JNZ          again138
+	JNZ          again142
 	ADDQ         BX, (DX)
 	TESTQ        BX, BX
-	JZ           keep104
-	CMPB         skip+193(FP), $0x00
-	JE           keep104
+	JZ           keep108
+	CMPB         skip+73(FP), $0x00
+	JE           keep108
 	MOVQ         (SP), CX
 	ADDQ         CX, 8(DX)
 	INCQ         16(DX)
-	JMP          next105
+	JMP          next109
 
-compare118:
+compare122:
 	VPSLLD       $0x10, Z21, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none139
+	JZ           none143
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z21, Z18
 	VDIVPS       Z11, Z14, Z19
@@ -4510,11 +4550,11 @@ compare118:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none139:
+none143:
 	VPSLLD       $0x10, Z22, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none140
+	JZ           none144
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z18
 	VDIVPS       Z11, Z15, Z19
@@ -4525,11 +4565,11 @@ none139:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none140:
+none144:
 	VPSLLD       $0x10, Z23, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none141
+	JZ           none145
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z23, Z18
 	VDIVPS       Z11, Z16, Z19
@@ -4540,11 +4580,11 @@ none140:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z23, K4, Z23
 
-none141:
+none145:
 	VPSLLD       $0x10, Z24, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none142
+	JZ           none146
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z24, Z18
 	VDIVPS       Z11, Z17, Z19
@@ -4555,14 +4595,14 @@ none141:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z24, K4, Z24
 
-none142:
-	JMP compared119
+none146:
+	JMP compared123
 
-compare121:
+compare125:
 	VPSLLD       $0x10, Z21, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none143
+	JZ           none147
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z21, Z0
 	VDIVPS       Z11, Z14, Z1
@@ -4573,11 +4613,11 @@ compare121:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K1, Z21
 
-none143:
+none147:
 	VPSLLD       $0x10, Z22, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none144
+	JZ           none148
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z22, Z0
 	VDIVPS       Z11, Z15, Z1
@@ -4588,11 +4628,11 @@ none143:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K1, Z22
 
-none144:
+none148:
 	VPSLLD       $0x10, Z23, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none145
+	JZ           none149
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z23, Z0
 	VDIVPS       Z11, Z16, Z1
@@ -4603,11 +4643,11 @@ none144:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z23, K1, Z23
 
-none145:
+none149:
 	VPSLLD       $0x10, Z2, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none146
+	JZ           none150
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z2, Z0
 	VDIVPS       Z11, Z17, Z1
@@ -4618,18 +4658,18 @@ none145:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z2, K1, Z2
 
-none146:
-	JMP compared122
+none150:
+	JMP compared126
 
-small114:
+small118:
 	VMULPS.BCST  word_71800000<>+0(SB), Z11, Z11
 	VMOVSS       word_4c0fc000<>+0(SB), X12
 	VDIVSS       X11, X12, X12
 	VBROADCASTSS X12, Z12
 	CMPQ         BX, $0x40
-	JB           done148
+	JB           done152
 
-loop147:
+loop151:
 	VMOVUPS     (CX), Z14
 	VMULPS.BCST word_71800000<>+0(SB), Z14, Z14
 	VMOVUPS     64(CX), Z15
@@ -4683,9 +4723,9 @@ loop147:
 	VPMINUW     Z19, Z18, Z18
 	VPCMPUW     $0x01, Z7, Z18, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare149
+	JNZ         compare153
 
-compared150:
+compared154:
 	VPSRLD    $0x10, Z21, Z21
 	VPSRLD    $0x10, Z23, Z23
 	VMOVDQU16 Z22, K2, Z21
@@ -4705,11 +4745,11 @@ compared150:
 	ADDQ      $0x00000040, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop147
+	JAE       loop151
 
-done148:
+done152:
 	TESTQ       BX, BX
-	JZ          none151
+	JZ          none155
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
 	KMOVW       DI, K4
@@ -4773,9 +4813,9 @@ done148:
 	VPMINUW     Z1, Z0, Z0
 	VPCMPUW     $0x01, Z7, Z0, K1, K1
 	KORTESTD    K1, K1
-	JNZ         compare152
+	JNZ         compare156
 
-compared153:
+compared157:
 	VPSRLD    $0x10, Z21, Z21
 	VPSRLD    $0x10, Z23, Z23
 	VMOVDQU16 Z22, K2, Z21
@@ -4798,14 +4838,14 @@ compared153:
 	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
-none151:
-	JMP done115
+none155:
+	JMP done119
 
-compare149:
+compare153:
 	VPSLLD       $0x10, Z21, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none154
+	JZ           none158
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z21, Z18
 	VDIVPS       Z11, Z14, Z19
@@ -4816,11 +4856,11 @@ compare149:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none154:
+none158:
 	VPSLLD       $0x10, Z22, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none155
+	JZ           none159
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z18
 	VDIVPS       Z11, Z15, Z19
@@ -4831,11 +4871,11 @@ none154:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none155:
+none159:
 	VPSLLD       $0x10, Z23, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none156
+	JZ           none160
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z23, Z18
 	VDIVPS       Z11, Z16, Z19
@@ -4846,11 +4886,11 @@ none155:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z23, K4, Z23
 
-none156:
+none160:
 	VPSLLD       $0x10, Z24, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none157
+	JZ           none161
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z24, Z18
 	VDIVPS       Z11, Z17, Z19
@@ -4861,14 +4901,14 @@ none156:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z24, K4, Z24
 
-none157:
-	JMP compared150
+none161:
+	JMP compared154
 
-compare152:
+compare156:
 	VPSLLD       $0x10, Z21, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none158
+	JZ           none162
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z21, Z0
 	VDIVPS       Z11, Z14, Z1
@@ -4879,11 +4919,11 @@ compare152:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K1, Z21
 
-none158:
+none162:
 	VPSLLD       $0x10, Z22, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none159
+	JZ           none163
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z22, Z0
 	VDIVPS       Z11, Z15, Z1
@@ -4894,11 +4934,11 @@ none158:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K1, Z22
 
-none159:
+none163:
 	VPSLLD       $0x10, Z23, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none160
+	JZ           none164
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z23, Z0
 	VDIVPS       Z11, Z16, Z1
@@ -4909,11 +4949,11 @@ none159:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z23, K1, Z23
 
-none160:
+none164:
 	VPSLLD       $0x10, Z2, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none161
+	JZ           none165
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z2, Z0
 	VDIVPS       Z11, Z17, Z1
@@ -4924,14 +4964,14 @@ none160:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z2, K1, Z2
 
-none161:
-	JMP compared153
+none165:
+	JMP compared157
 
-compare133:
+compare137:
 	VPSLLD       $0x10, Z19, Z16
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z16, K4
 	KORTESTW     K4, K4
-	JZ           none162
+	JZ           none166
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z19, Z16
 	VDIVPS       Z10, Z12, Z12
@@ -4942,11 +4982,11 @@ compare133:
 	VPCMPUD      $0x05, Z12, Z17, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z19, K4, Z19
 
-none162:
+none166:
 	VPSLLD       $0x10, Z20, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none163
+	JZ           none167
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z20, Z12
 	VDIVPS       Z10, Z13, Z13
@@ -4957,11 +4997,11 @@ none162:
 	VPCMPUD      $0x05, Z13, Z16, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z20, K4, Z20
 
-none163:
+none167:
 	VPSLLD       $0x10, Z21, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none164
+	JZ           none168
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z21, Z12
 	VDIVPS       Z10, Z14, Z13
@@ -4972,11 +5012,11 @@ none163:
 	VPCMPUD      $0x05, Z13, Z14, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none164:
+none168:
 	VPSLLD       $0x10, Z22, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none165
+	JZ           none169
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z12
 	VDIVPS       Z10, Z15, Z13
@@ -4987,14 +5027,14 @@ none164:
 	VPCMPUD      $0x05, Z13, Z14, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none165:
-	JMP compared134
+none169:
+	JMP compared138
 
-compare136:
+compare140:
 	VPSLLD       $0x10, Z19, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none166
+	JZ           none170
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z19, Z0
 	VDIVPS       Z10, Z12, Z1
@@ -5005,11 +5045,11 @@ compare136:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z19, K1, Z19
 
-none166:
+none170:
 	VPSLLD       $0x10, Z20, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none167
+	JZ           none171
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z20, Z0
 	VDIVPS       Z10, Z13, Z1
@@ -5020,11 +5060,11 @@ none166:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z20, K1, Z20
 
-none167:
+none171:
 	VPSLLD       $0x10, Z21, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none168
+	JZ           none172
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z21, Z0
 	VDIVPS       Z10, Z14, Z1
@@ -5035,11 +5075,11 @@ none167:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K1, Z21
 
-none168:
+none172:
 	VPSLLD       $0x10, Z2, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none169
+	JZ           none173
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z2, Z0
 	VDIVPS       Z10, Z15, Z1
@@ -5050,18 +5090,18 @@ none168:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z2, K1, Z2
 
-none169:
-	JMP compared137
+none173:
+	JMP compared141
 
-small129:
+small133:
 	VMULPS.BCST  word_71800000<>+0(SB), Z10, Z10
 	VMOVSS       word_4c0fc000<>+0(SB), X11
 	VDIVSS       X10, X11, X11
 	VBROADCASTSS X11, Z11
 	CMPQ         BX, $0x40
-	JB           done171
+	JB           done175
 
-loop170:
+loop174:
 	VMOVUPS     (CX), Z12
 	VMULPS.BCST word_71800000<>+0(SB), Z12, Z12
 	VMOVUPS     64(CX), Z13
@@ -5119,9 +5159,9 @@ loop170:
 	VPMINUW     Z17, Z16, Z16
 	VPCMPUW     $0x01, Z7, Z16, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare172
+	JNZ         compare176
 
-compared173:
+compared177:
 	VPSRLD    $0x10, Z19, Z19
 	VPSRLD    $0x10, Z21, Z21
 	VMOVDQU16 Z20, K2, Z19
@@ -5135,11 +5175,11 @@ compared173:
 	ADDQ      $0x00000040, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop170
+	JAE       loop174
 
-done171:
+done175:
 	TESTQ       BX, BX
-	JZ          none174
+	JZ          none178
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
 	KMOVW       DI, K4
@@ -5207,9 +5247,9 @@ done171:
 	VPMINUW     Z1, Z0, Z0
 	VPCMPUW     $0x01, Z7, Z0, K1, K1
 	KORTESTD    K1, K1
-	JNZ         compare175
+	JNZ         compare179
 
-compared176:
+compared180:
 	VPSRLD    $0x10, Z19, Z19
 	VPSRLD    $0x10, Z21, Z21
 	VMOVDQU16 Z20, K2, Z19
@@ -5226,14 +5266,14 @@ compared176:
 	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
-none174:
-	JMP done130
+none178:
+	JMP done134
 
-compare172:
+compare176:
 	VPSLLD       $0x10, Z19, Z16
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z16, K4
 	KORTESTW     K4, K4
-	JZ           none177
+	JZ           none181
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z19, Z16
 	VDIVPS       Z10, Z12, Z12
@@ -5244,11 +5284,11 @@ compare172:
 	VPCMPUD      $0x05, Z12, Z17, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z19, K4, Z19
 
-none177:
+none181:
 	VPSLLD       $0x10, Z20, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none178
+	JZ           none182
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z20, Z12
 	VDIVPS       Z10, Z13, Z13
@@ -5259,11 +5299,11 @@ none177:
 	VPCMPUD      $0x05, Z13, Z16, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z20, K4, Z20
 
-none178:
+none182:
 	VPSLLD       $0x10, Z21, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none179
+	JZ           none183
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z21, Z12
 	VDIVPS       Z10, Z14, Z13
@@ -5274,11 +5314,11 @@ none178:
 	VPCMPUD      $0x05, Z13, Z14, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none179:
+none183:
 	VPSLLD       $0x10, Z22, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none180
+	JZ           none184
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z12
 	VDIVPS       Z10, Z15, Z13
@@ -5289,14 +5329,14 @@ none179:
 	VPCMPUD      $0x05, Z13, Z14, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none180:
-	JMP compared173
+none184:
+	JMP compared177
 
-compare175:
+compare179:
 	VPSLLD       $0x10, Z19, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none181
+	JZ           none185
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z19, Z0
 	VDIVPS       Z10, Z12, Z1
@@ -5307,11 +5347,11 @@ compare175:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z19, K1, Z19
 
-none181:
+none185:
 	VPSLLD       $0x10, Z20, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none182
+	JZ           none186
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z20, Z0
 	VDIVPS       Z10, Z13, Z1
@@ -5322,11 +5362,11 @@ none181:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z20, K1, Z20
 
-none182:
+none186:
 	VPSLLD       $0x10, Z21, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none183
+	JZ           none187
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z21, Z0
 	VDIVPS       Z10, Z14, Z1
@@ -5337,11 +5377,11 @@ none182:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K1, Z21
 
-none183:
+none187:
 	VPSLLD       $0x10, Z2, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none184
+	JZ           none188
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z2, Z0
 	VDIVPS       Z10, Z15, Z1
@@ -5352,8 +5392,8 @@ none183:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z2, K1, Z2
 
-none184:
-	JMP compared176
+none188:
+	JMP compared180
 
 DATA halves_20000_60004_a0008_e000c_120010_160014_1a0018_1e001c_30001_70005_b0009_f000d_130011_170015_1b0019_1f001d<>+0(SB)/4, $0x00020000
 DATA halves_20000_60004_a0008_e000c_120010_160014_1a0018_1e001c_30001_70005_b0009_f000d_130011_170015_1b0019_1f001d<>+4(SB)/4, $0x00060004
@@ -5409,20 +5449,37 @@ GLOBL word_1<>(SB), RODATA|NOPTR, $4
 DATA word_400000<>+0(SB)/4, $0x00400000
 GLOBL word_400000<>(SB), RODATA|NOPTR, $4
 
-// func AdamW8bitWBF16GF32AVX512VBMI(w []uint16, g []float32, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, planes *[1536]uint8, mThresholds *[255]float32, vThresholds *[255]float32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
+// func AdamW8bitWBF16GF32AVX512VBMI(parameters [][11]uintptr, block int, planes *[1536]uint8, mThresholds *[255]float32, vThresholds *[255]float32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VBMI, BMI2, CMOV, MMX+, POPCNT
-TEXT ·AdamW8bitWBF16GF32AVX512VBMI(SB), $8-216
-	MOVQ  w_len+8(FP), AX
+TEXT ·AdamW8bitWBF16GF32AVX512VBMI(SB), $56-96
+parameter189:
+	SUBQ  $0x01, parameters_len+8(FP)
+	JB    end190
+	MOVQ  parameters_base+0(FP), AX
+	ADDQ  $0x58, parameters_base+0(FP)
+	MOVQ  (AX), CX
+	MOVQ  CX, 8(SP)
+	MOVQ  16(AX), CX
+	MOVQ  CX, 16(SP)
+	MOVQ  24(AX), CX
+	MOVQ  CX, 24(SP)
+	MOVQ  32(AX), CX
+	MOVQ  CX, 32(SP)
+	MOVQ  40(AX), CX
+	MOVQ  CX, 40(SP)
+	MOVQ  48(AX), CX
+	MOVQ  CX, 48(SP)
+	MOVQ  56(AX), AX
 	TESTQ AX, AX
-	JZ    finished186
+	JZ    finished192
 
-block185:
-	MOVQ         block+144(FP), CX
+block191:
+	MOVQ         block+24(FP), CX
 	CMPQ         CX, AX
 	CMOVQGT      AX, CX
 	SUBQ         CX, AX
 	MOVQ         CX, (SP)
-	MOVQ         s+184(FP), CX
+	MOVQ         s+64(FP), CX
 	VBROADCASTSS 24(CX), Z1
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VDIVPS       Z1, Z0, Z0
@@ -5436,25 +5493,25 @@ block185:
 	VPXORD       Z7, Z7, Z7
 	VPXORD       Z8, Z8, Z8
 	VMOVDQU32    lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z9
-	MOVQ         mScales_base+96(FP), DX
+	MOVQ         40(SP), DX
 	VBROADCASTSS (DX), Z10
 	VPXORD       Z11, Z11, Z11
-	MOVQ         vScales_base+120(FP), DX
+	MOVQ         48(SP), DX
 	VBROADCASTSS (DX), Z12
 	VPXORD       Z13, Z13, Z13
-	CMPB         nesterov+192(FP), $0x00
-	JE           plain187
-	MOVQ         w_base+0(FP), DX
-	MOVQ         g_base+24(FP), BX
-	MOVQ         mCodes_base+48(FP), SI
-	MOVQ         vCodes_base+72(FP), DI
-	MOVQ         scratch+200(FP), R8
-	MOVQ         planes+152(FP), R9
+	CMPB         nesterov+72(FP), $0x00
+	JE           plain193
+	MOVQ         8(SP), DX
+	MOVQ         16(SP), BX
+	MOVQ         24(SP), SI
+	MOVQ         32(SP), DI
+	MOVQ         scratch+80(FP), R8
+	MOVQ         planes+32(FP), R9
 	MOVQ         (SP), R10
 	CMPQ         R10, $0x40
-	JB           done190
+	JB           done196
 
-loop189:
+loop195:
 	PREFETCHT0   1024(DX)
 	PREFETCHT0   1088(DX)
 	PREFETCHT0   2048(BX)
@@ -5669,11 +5726,11 @@ loop189:
 	ADDQ         $0x00000100, R8
 	SUBQ         $0x40, R10
 	CMPQ         R10, $0x40
-	JAE          loop189
+	JAE          loop195
 
-done190:
+done196:
 	TESTQ        R10, R10
-	JZ           done191
+	JZ           done197
 	MOVQ         $-1, R11
 	BZHIQ        R10, R11, R11
 	KMOVQ        R11, K2
@@ -5902,21 +5959,21 @@ done190:
 	VPERMW       Z3, Z2, Z3
 	VMOVDQU16    Z3, 64(R8)
 
-done191:
-	JMP updated188
+done197:
+	JMP updated194
 
-plain187:
-	MOVQ w_base+0(FP), DX
-	MOVQ g_base+24(FP), BX
-	MOVQ mCodes_base+48(FP), SI
-	MOVQ vCodes_base+72(FP), DI
-	MOVQ scratch+200(FP), R8
-	MOVQ planes+152(FP), R9
+plain193:
+	MOVQ 8(SP), DX
+	MOVQ 16(SP), BX
+	MOVQ 24(SP), SI
+	MOVQ 32(SP), DI
+	MOVQ scratch+80(FP), R8
+	MOVQ planes+32(FP), R9
 	MOVQ (SP), R10
 	CMPQ R10, $0x40
-	JB   done193
+	JB   done199
 
-loop192:
+loop198:
 	PREFETCHT0   1024(DX)
 	PREFETCHT0   1088(DX)
 	PREFETCHT0   2048(BX)
@@ -6119,11 +6176,11 @@ loop192:
 	ADDQ         $0x00000100, R8
 	SUBQ         $0x40, R10
 	CMPQ         R10, $0x40
-	JAE          loop192
+	JAE          loop198
 
-done193:
+done199:
 	TESTQ        R10, R10
-	JZ           done194
+	JZ           done200
 	MOVQ         $-1, R11
 	BZHIQ        R10, R11, R11
 	KMOVQ        R11, K2
@@ -6340,13 +6397,13 @@ done193:
 	VPERMW       Z3, Z2, Z3
 	VMOVDQU16    Z3, 64(R8)
 
-done194:
-updated188:
+done200:
+updated194:
 	VCMPPS   $0x03, Z8, Z8, K1
 	KORTESTW K1, K1
-	JNZ      bad195
+	JNZ      bad201
 
-keep196:
+keep202:
 	VEXTRACTI64X4 $0x01, Z11, Y0
 	VPMAXUD       Z0, Z11, Z11
 	VSHUFI64X2    $0x02, Z11, Z11, Z0
@@ -6367,13 +6424,13 @@ keep196:
 	VPMAXUD       Z0, Z13, Z13
 	VPSHUFD       $0xb1, Z13, Z0
 	VPMAXUD       Z0, Z13, Z13
-	MOVQ          w_base+0(FP), CX
-	MOVQ          scratch+200(FP), DX
+	MOVQ          8(SP), CX
+	MOVQ          scratch+80(FP), DX
 	MOVQ          (SP), BX
 	CMPQ          BX, $0x40
-	JB            done199
+	JB            done205
 
-loop198:
+loop204:
 	VMOVDQU64 (DX), Z0
 	VMOVDQU64 Z0, (CX)
 	VMOVDQU64 64(DX), Z0
@@ -6382,9 +6439,9 @@ loop198:
 	ADDQ      $0x00000100, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop198
+	JAE       loop204
 
-done199:
+done205:
 	MOVQ            $-1, SI
 	BZHIQ           BX, SI, SI
 	VMOVDQU64       (DX), Z0
@@ -6395,11 +6452,11 @@ done199:
 	KMOVD           SI, K1
 	VMOVDQU16       Z0, K1, 64(CX)
 	SHRQ            $0x20, SI
-	MOVQ            scratch+200(FP), CX
-	MOVQ            mCodes_base+48(FP), DX
+	MOVQ            scratch+80(FP), CX
+	MOVQ            24(SP), DX
 	MOVQ            (SP), BX
 	ADDQ            $0x00004040, CX
-	MOVQ            mThresholds+160(FP), SI
+	MOVQ            mThresholds+40(FP), SI
 	VPBROADCASTD    word_40b4e11e<>+0(SB), Z0
 	VPBROADCASTD    word_331924f2<>+0(SB), Z1
 	VPBROADCASTD    word_4affffc2<>+0(SB), Z2
@@ -6417,56 +6474,56 @@ done199:
 	KMOVQ           DI, K3
 	VBROADCASTI32X4 turned_c080400_e0a0602_d090501_f0b0703<>+0(SB), Z9
 	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z10
-	MOVQ            mScales_base+96(FP), DI
+	MOVQ            40(SP), DI
 	VMOVD           X11, R8
 	CMPL            R8, $0x7f800000
-	JB              finite200
+	JB              finite206
 	MOVL            $0x7fc00000, R8
 
-zero201:
+zero207:
 	MOVL         R8, (DI)
 	MOVL         $0x0000007f, CX
 	VPBROADCASTB CX, Z0
 	CMPQ         BX, $0x40
-	JB           done205
+	JB           done211
 
-loop204:
+loop210:
 	VMOVDQU64 Z0, (DX)
 	ADDQ      $0x00000040, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop204
+	JAE       loop210
 
-done205:
+done211:
 	MOVQ     $-1, CX
 	BZHIQ    BX, CX, CX
 	KMOVQ    CX, K1
 	VMOVDQU8 Z0, K1, (DX)
 	ADDQ     BX, DX
-	JMP      done203
+	JMP      done209
 
-finite200:
-	VDIVSS  mDivisor+176(FP), X11, X12
+finite206:
+	VDIVSS  mDivisor+56(FP), X11, X12
 	VMOVD   X12, R8
 	TESTL   R8, R8
-	JZ      zero201
+	JZ      zero207
 	CMPL    R8, $0x7f800000
-	JB      divided202
+	JB      divided208
 	VMOVAPS X11, X12
 
-divided202:
+divided208:
 	VMOVSS       X12, (DI)
 	VBROADCASTSS X12, Z11
 	VMOVD        X11, DI
 	CMPL         DI, $0x0d800000
-	JB           small206
+	JB           small212
 	VMOVSS       word_4c0fc000<>+0(SB), X12
 	VDIVSS       X11, X12, X12
 	VBROADCASTSS X12, Z12
 	CMPQ         BX, $0x40
-	JB           done209
+	JB           done215
 
-loop208:
+loop214:
 	VMOVUPS     (CX), Z14
 	VMOVUPS     64(CX), Z15
 	VMOVUPS     128(CX), Z16
@@ -6516,9 +6573,9 @@ loop208:
 	VPMINUW     Z19, Z18, Z18
 	VPCMPUW     $0x01, Z7, Z18, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare210
+	JNZ         compare216
 
-compared211:
+compared217:
 	VPSRLD    $0x10, Z21, Z21
 	VPSRLD    $0x10, Z23, Z23
 	VMOVDQU16 Z22, K2, Z21
@@ -6538,11 +6595,11 @@ compared211:
 	ADDQ      $0x00000040, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop208
+	JAE       loop214
 
-done209:
+done215:
 	TESTQ       BX, BX
-	JZ          none212
+	JZ          none218
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
 	KMOVW       DI, K4
@@ -6602,9 +6659,9 @@ done209:
 	VPMINUW     Z1, Z0, Z0
 	VPCMPUW     $0x01, Z7, Z0, K1, K1
 	KORTESTD    K1, K1
-	JNZ         compare213
+	JNZ         compare219
 
-compared214:
+compared220:
 	VPSRLD    $0x10, Z21, Z21
 	VPSRLD    $0x10, Z23, Z23
 	VMOVDQU16 Z22, K2, Z21
@@ -6627,14 +6684,14 @@ compared214:
 	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
-none212:
-done207:
-done203:
-	MOVQ            scratch+200(FP), CX
-	MOVQ            vCodes_base+72(FP), DX
+none218:
+done213:
+done209:
+	MOVQ            scratch+80(FP), CX
+	MOVQ            32(SP), DX
 	MOVQ            (SP), BX
 	ADDQ            $0x00008080, CX
-	MOVQ            vThresholds+168(FP), SI
+	MOVQ            vThresholds+48(FP), SI
 	VPBROADCASTD    word_40712c28<>+0(SB), Z0
 	VPBROADCASTD    word_331924f2<>+0(SB), Z1
 	VPBROADCASTD    word_4affffc2<>+0(SB), Z2
@@ -6652,56 +6709,56 @@ done203:
 	KMOVQ           DI, K3
 	VBROADCASTI32X4 turned_c080400_e0a0602_d090501_f0b0703<>+0(SB), Z8
 	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z9
-	MOVQ            vScales_base+120(FP), DI
+	MOVQ            48(SP), DI
 	VMOVD           X13, R8
 	CMPL            R8, $0x7f800000
-	JB              finite215
+	JB              finite221
 	MOVL            $0x7fc00000, R8
 
-zero216:
+zero222:
 	MOVL         R8, (DI)
 	MOVL         $0x00000000, CX
 	VPBROADCASTB CX, Z0
 	CMPQ         BX, $0x40
-	JB           done220
+	JB           done226
 
-loop219:
+loop225:
 	VMOVDQU64 Z0, (DX)
 	ADDQ      $0x00000040, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop219
+	JAE       loop225
 
-done220:
+done226:
 	MOVQ     $-1, CX
 	BZHIQ    BX, CX, CX
 	KMOVQ    CX, K1
 	VMOVDQU8 Z0, K1, (DX)
 	ADDQ     BX, DX
-	JMP      done218
+	JMP      done224
 
-finite215:
-	VDIVSS  vDivisor+180(FP), X13, X10
+finite221:
+	VDIVSS  vDivisor+60(FP), X13, X10
 	VMOVD   X10, R8
 	TESTL   R8, R8
-	JZ      zero216
+	JZ      zero222
 	CMPL    R8, $0x7f800000
-	JB      divided217
+	JB      divided223
 	VMOVAPS X13, X10
 
-divided217:
+divided223:
 	VMOVSS       X10, (DI)
 	VBROADCASTSS X10, Z10
 	VMOVD        X10, DI
 	CMPL         DI, $0x0d800000
-	JB           small221
+	JB           small227
 	VMOVSS       word_4c0fc000<>+0(SB), X11
 	VDIVSS       X10, X11, X11
 	VBROADCASTSS X11, Z11
 	CMPQ         BX, $0x40
-	JB           done224
+	JB           done230
 
-loop223:
+loop229:
 	VMOVUPS     (CX), Z12
 	VMOVUPS     64(CX), Z13
 	VMOVUPS     128(CX), Z14
@@ -6755,9 +6812,9 @@ loop223:
 	VPMINUW     Z17, Z16, Z16
 	VPCMPUW     $0x01, Z7, Z16, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare225
+	JNZ         compare231
 
-compared226:
+compared232:
 	VPSRLD    $0x10, Z19, Z19
 	VPSRLD    $0x10, Z21, Z21
 	VMOVDQU16 Z20, K2, Z19
@@ -6771,11 +6828,11 @@ compared226:
 	ADDQ      $0x00000040, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop223
+	JAE       loop229
 
-done224:
+done230:
 	TESTQ       BX, BX
-	JZ          none227
+	JZ          none233
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
 	KMOVW       DI, K4
@@ -6839,9 +6896,9 @@ done224:
 	VPMINUW     Z1, Z0, Z0
 	VPCMPUW     $0x01, Z7, Z0, K1, K1
 	KORTESTD    K1, K1
-	JNZ         compare228
+	JNZ         compare234
 
-compared229:
+compared235:
 	VPSRLD    $0x10, Z19, Z19
 	VPSRLD    $0x10, Z21, Z21
 	VMOVDQU16 Z20, K2, Z19
@@ -6858,40 +6915,43 @@ compared229:
 	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
-none227:
-done222:
-done218:
-next197:
+none233:
+done228:
+done224:
+next203:
 	MOVQ   (SP), CX
-	ADDQ   CX, mCodes_base+48(FP)
-	ADDQ   CX, vCodes_base+72(FP)
+	ADDQ   CX, 24(SP)
+	ADDQ   CX, 32(SP)
 	IMUL3Q $0x02, CX, DX
-	ADDQ   DX, w_base+0(FP)
+	ADDQ   DX, 8(SP)
 	IMUL3Q $0x04, CX, CX
-	ADDQ   CX, g_base+24(FP)
-	ADDQ   $0x04, mScales_base+96(FP)
-	ADDQ   $0x04, vScales_base+120(FP)
+	ADDQ   CX, 16(SP)
+	ADDQ   $0x04, 40(SP)
+	ADDQ   $0x04, 48(SP)
 	TESTQ  AX, AX
-	JNZ    block185
+	JNZ    block191
 
-finished186:
+finished192:
+	JMP parameter189
+
+end190:
 	VZEROUPPER
 	RET
 
-bad195:
-	MOVQ   counts+208(FP), DX
+bad201:
+	MOVQ   counts+88(FP), DX
 	XORL   BX, BX
 	VPXORD Z11, Z11, Z11
 	VPXORD Z13, Z13, Z13
 	MOVQ   (SP), SI
-	MOVQ   w_base+0(FP), DI
-	MOVQ   g_base+24(FP), R8
-	MOVQ   mCodes_base+48(FP), R9
-	MOVQ   vCodes_base+72(FP), R10
-	MOVQ   scratch+200(FP), R11
-	MOVQ   planes+152(FP), R12
+	MOVQ   8(SP), DI
+	MOVQ   16(SP), R8
+	MOVQ   24(SP), R9
+	MOVQ   32(SP), R10
+	MOVQ   scratch+80(FP), R11
+	MOVQ   planes+32(FP), R12
 
-again230:
+again236:
 	MOVL         $0x00000040, R13
 	CMPQ         SI, R13
 	CMOVQLT      SI, R13
@@ -6977,7 +7037,7 @@ again230:
 	VMULPS       16512(R11), Z10, Z7
 	VMULPS       32960(R11), Z12, Z8
 	VPBROADCASTD word_7fffffff<>+0(SB), Z14
-	MOVBLZX      nesterov+192(FP), R15
+	MOVBLZX      nesterov+72(FP), R15
 	NEGL         R15
 	KMOVW        R15, K3
 	VMULPS.BCST  (CX), Z3, Z3
@@ -7026,7 +7086,7 @@ again230:
 	VPORD        Z6, Z0, K1, Z15
 	VPSRLD       $0x10, Z15, Z15
 	VPMOVDW      Z15, (R11)
-	MOVBLZX      nesterov+192(FP), R15
+	MOVBLZX      nesterov+72(FP), R15
 	NEGL         R15
 	KMOVW        R15, K1
 	VMULPS.BCST  (CX), Z4, Z4
@@ -7090,7 +7150,7 @@ again230:
 	VMULPS       16640(R11), Z10, Z7
 	VMULPS       33088(R11), Z12, Z8
 	VPBROADCASTD word_7fffffff<>+0(SB), Z14
-	MOVBLZX      nesterov+192(FP), R14
+	MOVBLZX      nesterov+72(FP), R14
 	NEGL         R14
 	KMOVW        R14, K3
 	VMULPS.BCST  (CX), Z3, Z3
@@ -7139,7 +7199,7 @@ again230:
 	VPORD        Z6, Z0, K1, Z15
 	VPSRLD       $0x10, Z15, Z15
 	VPMOVDW      Z15, 64(R11)
-	MOVBLZX      nesterov+192(FP), R14
+	MOVBLZX      nesterov+72(FP), R14
 	NEGL         R14
 	KMOVW        R14, K1
 	VMULPS.BCST  (CX), Z4, Z4
@@ -7194,22 +7254,22 @@ again230:
 	ADDQ         $0x00000040, R10
 	ADDQ         $0x00000100, R11
 	SUBQ         R13, SI
-	JNZ          again230
+	JNZ          again236
 	ADDQ         BX, (DX)
 	TESTQ        BX, BX
-	JZ           keep196
-	CMPB         skip+193(FP), $0x00
-	JE           keep196
+	JZ           keep202
+	CMPB         skip+73(FP), $0x00
+	JE           keep202
 	MOVQ         (SP), CX
 	ADDQ         CX, 8(DX)
 	INCQ         16(DX)
-	JMP          next197
+	JMP          next203
 
-compare210:
+compare216:
 	VPSLLD       $0x10, Z21, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none231
+	JZ           none237
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z21, Z18
 	VDIVPS       Z11, Z14, Z19
@@ -7220,11 +7280,11 @@ compare210:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none231:
+none237:
 	VPSLLD       $0x10, Z22, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none232
+	JZ           none238
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z18
 	VDIVPS       Z11, Z15, Z19
@@ -7235,11 +7295,11 @@ none231:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none232:
+none238:
 	VPSLLD       $0x10, Z23, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none233
+	JZ           none239
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z23, Z18
 	VDIVPS       Z11, Z16, Z19
@@ -7250,11 +7310,11 @@ none232:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z23, K4, Z23
 
-none233:
+none239:
 	VPSLLD       $0x10, Z24, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none234
+	JZ           none240
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z24, Z18
 	VDIVPS       Z11, Z17, Z19
@@ -7265,14 +7325,14 @@ none233:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z24, K4, Z24
 
-none234:
-	JMP compared211
+none240:
+	JMP compared217
 
-compare213:
+compare219:
 	VPSLLD       $0x10, Z21, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none235
+	JZ           none241
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z21, Z0
 	VDIVPS       Z11, Z14, Z1
@@ -7283,11 +7343,11 @@ compare213:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K1, Z21
 
-none235:
+none241:
 	VPSLLD       $0x10, Z22, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none236
+	JZ           none242
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z22, Z0
 	VDIVPS       Z11, Z15, Z1
@@ -7298,11 +7358,11 @@ none235:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K1, Z22
 
-none236:
+none242:
 	VPSLLD       $0x10, Z23, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none237
+	JZ           none243
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z23, Z0
 	VDIVPS       Z11, Z16, Z1
@@ -7313,11 +7373,11 @@ none236:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z23, K1, Z23
 
-none237:
+none243:
 	VPSLLD       $0x10, Z2, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none238
+	JZ           none244
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z2, Z0
 	VDIVPS       Z11, Z17, Z1
@@ -7328,18 +7388,18 @@ none237:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z2, K1, Z2
 
-none238:
-	JMP compared214
+none244:
+	JMP compared220
 
-small206:
+small212:
 	VMULPS.BCST  word_71800000<>+0(SB), Z11, Z11
 	VMOVSS       word_4c0fc000<>+0(SB), X12
 	VDIVSS       X11, X12, X12
 	VBROADCASTSS X12, Z12
 	CMPQ         BX, $0x40
-	JB           done240
+	JB           done246
 
-loop239:
+loop245:
 	VMOVUPS     (CX), Z14
 	VMULPS.BCST word_71800000<>+0(SB), Z14, Z14
 	VMOVUPS     64(CX), Z15
@@ -7393,9 +7453,9 @@ loop239:
 	VPMINUW     Z19, Z18, Z18
 	VPCMPUW     $0x01, Z7, Z18, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare241
+	JNZ         compare247
 
-compared242:
+compared248:
 	VPSRLD    $0x10, Z21, Z21
 	VPSRLD    $0x10, Z23, Z23
 	VMOVDQU16 Z22, K2, Z21
@@ -7415,11 +7475,11 @@ compared242:
 	ADDQ      $0x00000040, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop239
+	JAE       loop245
 
-done240:
+done246:
 	TESTQ       BX, BX
-	JZ          none243
+	JZ          none249
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
 	KMOVW       DI, K4
@@ -7483,9 +7543,9 @@ done240:
 	VPMINUW     Z1, Z0, Z0
 	VPCMPUW     $0x01, Z7, Z0, K1, K1
 	KORTESTD    K1, K1
-	JNZ         compare244
+	JNZ         compare250
 
-compared245:
+compared251:
 	VPSRLD    $0x10, Z21, Z21
 	VPSRLD    $0x10, Z23, Z23
 	VMOVDQU16 Z22, K2, Z21
@@ -7508,14 +7568,14 @@ compared245:
 	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
-none243:
-	JMP done207
+none249:
+	JMP done213
 
-compare241:
+compare247:
 	VPSLLD       $0x10, Z21, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none246
+	JZ           none252
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z21, Z18
 	VDIVPS       Z11, Z14, Z19
@@ -7526,11 +7586,11 @@ compare241:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none246:
+none252:
 	VPSLLD       $0x10, Z22, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none247
+	JZ           none253
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z18
 	VDIVPS       Z11, Z15, Z19
@@ -7541,11 +7601,11 @@ none246:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none247:
+none253:
 	VPSLLD       $0x10, Z23, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none248
+	JZ           none254
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z23, Z18
 	VDIVPS       Z11, Z16, Z19
@@ -7556,11 +7616,11 @@ none247:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z23, K4, Z23
 
-none248:
+none254:
 	VPSLLD       $0x10, Z24, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none249
+	JZ           none255
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z24, Z18
 	VDIVPS       Z11, Z17, Z19
@@ -7571,14 +7631,14 @@ none248:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z24, K4, Z24
 
-none249:
-	JMP compared242
+none255:
+	JMP compared248
 
-compare244:
+compare250:
 	VPSLLD       $0x10, Z21, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none250
+	JZ           none256
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z21, Z0
 	VDIVPS       Z11, Z14, Z1
@@ -7589,11 +7649,11 @@ compare244:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K1, Z21
 
-none250:
+none256:
 	VPSLLD       $0x10, Z22, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none251
+	JZ           none257
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z22, Z0
 	VDIVPS       Z11, Z15, Z1
@@ -7604,11 +7664,11 @@ none250:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K1, Z22
 
-none251:
+none257:
 	VPSLLD       $0x10, Z23, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none252
+	JZ           none258
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z23, Z0
 	VDIVPS       Z11, Z16, Z1
@@ -7619,11 +7679,11 @@ none251:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z23, K1, Z23
 
-none252:
+none258:
 	VPSLLD       $0x10, Z2, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none253
+	JZ           none259
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z2, Z0
 	VDIVPS       Z11, Z17, Z1
@@ -7634,14 +7694,14 @@ none252:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z2, K1, Z2
 
-none253:
-	JMP compared245
+none259:
+	JMP compared251
 
-compare225:
+compare231:
 	VPSLLD       $0x10, Z19, Z16
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z16, K4
 	KORTESTW     K4, K4
-	JZ           none254
+	JZ           none260
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z19, Z16
 	VDIVPS       Z10, Z12, Z12
@@ -7652,11 +7712,11 @@ compare225:
 	VPCMPUD      $0x05, Z12, Z17, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z19, K4, Z19
 
-none254:
+none260:
 	VPSLLD       $0x10, Z20, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none255
+	JZ           none261
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z20, Z12
 	VDIVPS       Z10, Z13, Z13
@@ -7667,11 +7727,11 @@ none254:
 	VPCMPUD      $0x05, Z13, Z16, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z20, K4, Z20
 
-none255:
+none261:
 	VPSLLD       $0x10, Z21, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none256
+	JZ           none262
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z21, Z12
 	VDIVPS       Z10, Z14, Z13
@@ -7682,11 +7742,11 @@ none255:
 	VPCMPUD      $0x05, Z13, Z14, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none256:
+none262:
 	VPSLLD       $0x10, Z22, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none257
+	JZ           none263
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z12
 	VDIVPS       Z10, Z15, Z13
@@ -7697,14 +7757,14 @@ none256:
 	VPCMPUD      $0x05, Z13, Z14, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none257:
-	JMP compared226
+none263:
+	JMP compared232
 
-compare228:
+compare234:
 	VPSLLD       $0x10, Z19, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none258
+	JZ           none264
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z19, Z0
 	VDIVPS       Z10, Z12, Z1
@@ -7715,11 +7775,11 @@ compare228:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z19, K1, Z19
 
-none258:
+none264:
 	VPSLLD       $0x10, Z20, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none259
+	JZ           none265
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z20, Z0
 	VDIVPS       Z10, Z13, Z1
@@ -7730,11 +7790,11 @@ none258:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z20, K1, Z20
 
-none259:
+none265:
 	VPSLLD       $0x10, Z21, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none260
+	JZ           none266
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z21, Z0
 	VDIVPS       Z10, Z14, Z1
@@ -7745,11 +7805,11 @@ none259:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K1, Z21
 
-none260:
+none266:
 	VPSLLD       $0x10, Z2, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none261
+	JZ           none267
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z2, Z0
 	VDIVPS       Z10, Z15, Z1
@@ -7760,18 +7820,18 @@ none260:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z2, K1, Z2
 
-none261:
-	JMP compared229
+none267:
+	JMP compared235
 
-small221:
+small227:
 	VMULPS.BCST  word_71800000<>+0(SB), Z10, Z10
 	VMOVSS       word_4c0fc000<>+0(SB), X11
 	VDIVSS       X10, X11, X11
 	VBROADCASTSS X11, Z11
 	CMPQ         BX, $0x40
-	JB           done263
+	JB           done269
 
-loop262:
+loop268:
 	VMOVUPS     (CX), Z12
 	VMULPS.BCST word_71800000<>+0(SB), Z12, Z12
 	VMOVUPS     64(CX), Z13
@@ -7829,9 +7889,9 @@ loop262:
 	VPMINUW     Z17, Z16, Z16
 	VPCMPUW     $0x01, Z7, Z16, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare264
+	JNZ         compare270
 
-compared265:
+compared271:
 	VPSRLD    $0x10, Z19, Z19
 	VPSRLD    $0x10, Z21, Z21
 	VMOVDQU16 Z20, K2, Z19
@@ -7845,11 +7905,11 @@ compared265:
 	ADDQ      $0x00000040, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop262
+	JAE       loop268
 
-done263:
+done269:
 	TESTQ       BX, BX
-	JZ          none266
+	JZ          none272
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
 	KMOVW       DI, K4
@@ -7917,9 +7977,9 @@ done263:
 	VPMINUW     Z1, Z0, Z0
 	VPCMPUW     $0x01, Z7, Z0, K1, K1
 	KORTESTD    K1, K1
-	JNZ         compare267
+	JNZ         compare273
 
-compared268:
+compared274:
 	VPSRLD    $0x10, Z19, Z19
 	VPSRLD    $0x10, Z21, Z21
 	VMOVDQU16 Z20, K2, Z19
@@ -7936,14 +7996,14 @@ compared268:
 	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
-none266:
-	JMP done222
+none272:
+	JMP done228
 
-compare264:
+compare270:
 	VPSLLD       $0x10, Z19, Z16
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z16, K4
 	KORTESTW     K4, K4
-	JZ           none269
+	JZ           none275
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z19, Z16
 	VDIVPS       Z10, Z12, Z12
@@ -7954,11 +8014,11 @@ compare264:
 	VPCMPUD      $0x05, Z12, Z17, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z19, K4, Z19
 
-none269:
+none275:
 	VPSLLD       $0x10, Z20, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none270
+	JZ           none276
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z20, Z12
 	VDIVPS       Z10, Z13, Z13
@@ -7969,11 +8029,11 @@ none269:
 	VPCMPUD      $0x05, Z13, Z16, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z20, K4, Z20
 
-none270:
+none276:
 	VPSLLD       $0x10, Z21, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none271
+	JZ           none277
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z21, Z12
 	VDIVPS       Z10, Z14, Z13
@@ -7984,11 +8044,11 @@ none270:
 	VPCMPUD      $0x05, Z13, Z14, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none271:
+none277:
 	VPSLLD       $0x10, Z22, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none272
+	JZ           none278
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z12
 	VDIVPS       Z10, Z15, Z13
@@ -7999,14 +8059,14 @@ none271:
 	VPCMPUD      $0x05, Z13, Z14, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none272:
-	JMP compared265
+none278:
+	JMP compared271
 
-compare267:
+compare273:
 	VPSLLD       $0x10, Z19, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none273
+	JZ           none279
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z19, Z0
 	VDIVPS       Z10, Z12, Z1
@@ -8017,11 +8077,11 @@ compare267:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z19, K1, Z19
 
-none273:
+none279:
 	VPSLLD       $0x10, Z20, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none274
+	JZ           none280
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z20, Z0
 	VDIVPS       Z10, Z13, Z1
@@ -8032,11 +8092,11 @@ none273:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z20, K1, Z20
 
-none274:
+none280:
 	VPSLLD       $0x10, Z21, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none275
+	JZ           none281
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z21, Z0
 	VDIVPS       Z10, Z14, Z1
@@ -8047,11 +8107,11 @@ none274:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K1, Z21
 
-none275:
+none281:
 	VPSLLD       $0x10, Z2, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none276
+	JZ           none282
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z2, Z0
 	VDIVPS       Z10, Z15, Z1
@@ -8062,23 +8122,40 @@ none275:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z2, K1, Z2
 
-none276:
-	JMP compared268
+none282:
+	JMP compared274
 
-// func AdamW8bitWF32GBF16AVX512VBMI(w []float32, g []uint16, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, planes *[1536]uint8, mThresholds *[255]float32, vThresholds *[255]float32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
+// func AdamW8bitWF32GBF16AVX512VBMI(parameters [][11]uintptr, block int, planes *[1536]uint8, mThresholds *[255]float32, vThresholds *[255]float32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VBMI, BMI2, CMOV, MMX+, POPCNT
-TEXT ·AdamW8bitWF32GBF16AVX512VBMI(SB), $8-216
-	MOVQ  w_len+8(FP), AX
+TEXT ·AdamW8bitWF32GBF16AVX512VBMI(SB), $56-96
+parameter283:
+	SUBQ  $0x01, parameters_len+8(FP)
+	JB    end284
+	MOVQ  parameters_base+0(FP), AX
+	ADDQ  $0x58, parameters_base+0(FP)
+	MOVQ  (AX), CX
+	MOVQ  CX, 8(SP)
+	MOVQ  16(AX), CX
+	MOVQ  CX, 16(SP)
+	MOVQ  24(AX), CX
+	MOVQ  CX, 24(SP)
+	MOVQ  32(AX), CX
+	MOVQ  CX, 32(SP)
+	MOVQ  40(AX), CX
+	MOVQ  CX, 40(SP)
+	MOVQ  48(AX), CX
+	MOVQ  CX, 48(SP)
+	MOVQ  56(AX), AX
 	TESTQ AX, AX
-	JZ    finished278
+	JZ    finished286
 
-block277:
-	MOVQ         block+144(FP), CX
+block285:
+	MOVQ         block+24(FP), CX
 	CMPQ         CX, AX
 	CMOVQGT      AX, CX
 	SUBQ         CX, AX
 	MOVQ         CX, (SP)
-	MOVQ         s+184(FP), CX
+	MOVQ         s+64(FP), CX
 	VBROADCASTSS 24(CX), Z1
 	VBROADCASTSS word_3f800000<>+0(SB), Z0
 	VDIVPS       Z1, Z0, Z0
@@ -8092,25 +8169,25 @@ block277:
 	VPXORD       Z4, Z4, Z4
 	VPXORD       Z5, Z5, Z5
 	VMOVDQU32    lanes_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z6
-	MOVQ         mScales_base+96(FP), DX
+	MOVQ         40(SP), DX
 	VBROADCASTSS (DX), Z7
 	VPXORD       Z8, Z8, Z8
-	MOVQ         vScales_base+120(FP), DX
+	MOVQ         48(SP), DX
 	VBROADCASTSS (DX), Z9
 	VPXORD       Z10, Z10, Z10
-	CMPB         nesterov+192(FP), $0x00
-	JE           plain279
-	MOVQ         w_base+0(FP), DX
-	MOVQ         g_base+24(FP), BX
-	MOVQ         mCodes_base+48(FP), SI
-	MOVQ         vCodes_base+72(FP), DI
-	MOVQ         scratch+200(FP), R8
-	MOVQ         planes+152(FP), R9
+	CMPB         nesterov+72(FP), $0x00
+	JE           plain287
+	MOVQ         8(SP), DX
+	MOVQ         16(SP), BX
+	MOVQ         24(SP), SI
+	MOVQ         32(SP), DI
+	MOVQ         scratch+80(FP), R8
+	MOVQ         planes+32(FP), R9
 	MOVQ         (SP), R10
 	CMPQ         R10, $0x40
-	JB           done282
+	JB           done290
 
-loop281:
+loop289:
 	PREFETCHT0   2048(DX)
 	PREFETCHT0   2112(DX)
 	PREFETCHT0   2176(DX)
@@ -8309,11 +8386,11 @@ loop281:
 	ADDQ         $0x00000100, R8
 	SUBQ         $0x40, R10
 	CMPQ         R10, $0x40
-	JAE          loop281
+	JAE          loop289
 
-done282:
+done290:
 	TESTQ        R10, R10
-	JZ           done283
+	JZ           done291
 	MOVQ         $-1, R11
 	BZHIQ        R10, R11, R11
 	KMOVQ        R11, K1
@@ -8526,21 +8603,21 @@ done282:
 	VMOVUPS      Z2, 128(R8)
 	VMOVUPS      Z3, 192(R8)
 
-done283:
-	JMP updated280
+done291:
+	JMP updated288
 
-plain279:
-	MOVQ w_base+0(FP), DX
-	MOVQ g_base+24(FP), BX
-	MOVQ mCodes_base+48(FP), SI
-	MOVQ vCodes_base+72(FP), DI
-	MOVQ scratch+200(FP), R8
-	MOVQ planes+152(FP), R9
+plain287:
+	MOVQ 8(SP), DX
+	MOVQ 16(SP), BX
+	MOVQ 24(SP), SI
+	MOVQ 32(SP), DI
+	MOVQ scratch+80(FP), R8
+	MOVQ planes+32(FP), R9
 	MOVQ (SP), R10
 	CMPQ R10, $0x40
-	JB   done285
+	JB   done293
 
-loop284:
+loop292:
 	PREFETCHT0   2048(DX)
 	PREFETCHT0   2112(DX)
 	PREFETCHT0   2176(DX)
@@ -8727,11 +8804,11 @@ loop284:
 	ADDQ         $0x00000100, R8
 	SUBQ         $0x40, R10
 	CMPQ         R10, $0x40
-	JAE          loop284
+	JAE          loop292
 
-done285:
+done293:
 	TESTQ        R10, R10
-	JZ           done286
+	JZ           done294
 	MOVQ         $-1, R11
 	BZHIQ        R10, R11, R11
 	KMOVQ        R11, K1
@@ -8932,13 +9009,13 @@ done285:
 	VMOVUPS      Z2, 128(R8)
 	VMOVUPS      Z3, 192(R8)
 
-done286:
-updated280:
+done294:
+updated288:
 	VCMPPS   $0x03, Z5, Z5, K1
 	KORTESTW K1, K1
-	JNZ      bad287
+	JNZ      bad295
 
-keep288:
+keep296:
 	VEXTRACTI64X4 $0x01, Z8, Y0
 	VPMAXUD       Z0, Z8, Z8
 	VSHUFI64X2    $0x02, Z8, Z8, Z0
@@ -8959,13 +9036,13 @@ keep288:
 	VPMAXUD       Z0, Z10, Z10
 	VPSHUFD       $0xb1, Z10, Z0
 	VPMAXUD       Z0, Z10, Z10
-	MOVQ          w_base+0(FP), CX
-	MOVQ          scratch+200(FP), DX
+	MOVQ          8(SP), CX
+	MOVQ          scratch+80(FP), DX
 	MOVQ          (SP), BX
 	CMPQ          BX, $0x40
-	JB            done291
+	JB            done299
 
-loop290:
+loop298:
 	VMOVDQU64 (DX), Z0
 	VMOVDQU64 Z0, (CX)
 	VMOVDQU64 64(DX), Z0
@@ -8978,9 +9055,9 @@ loop290:
 	ADDQ      $0x00000100, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop290
+	JAE       loop298
 
-done291:
+done299:
 	MOVQ            $-1, SI
 	BZHIQ           BX, SI, SI
 	VMOVDQU64       (DX), Z0
@@ -8999,11 +9076,11 @@ done291:
 	KMOVW           SI, K1
 	VMOVDQU32       Z0, K1, 192(CX)
 	SHRQ            $0x10, SI
-	MOVQ            scratch+200(FP), CX
-	MOVQ            mCodes_base+48(FP), DX
+	MOVQ            scratch+80(FP), CX
+	MOVQ            24(SP), DX
 	MOVQ            (SP), BX
 	ADDQ            $0x00004040, CX
-	MOVQ            mThresholds+160(FP), SI
+	MOVQ            mThresholds+40(FP), SI
 	VPBROADCASTD    word_40b4e11e<>+0(SB), Z0
 	VPBROADCASTD    word_331924f2<>+0(SB), Z1
 	VPBROADCASTD    word_4affffc2<>+0(SB), Z2
@@ -9021,56 +9098,56 @@ done291:
 	KMOVQ           DI, K3
 	VBROADCASTI32X4 turned_c080400_e0a0602_d090501_f0b0703<>+0(SB), Z11
 	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z12
-	MOVQ            mScales_base+96(FP), DI
+	MOVQ            40(SP), DI
 	VMOVD           X8, R8
 	CMPL            R8, $0x7f800000
-	JB              finite292
+	JB              finite300
 	MOVL            $0x7fc00000, R8
 
-zero293:
+zero301:
 	MOVL         R8, (DI)
 	MOVL         $0x0000007f, CX
 	VPBROADCASTB CX, Z0
 	CMPQ         BX, $0x40
-	JB           done297
+	JB           done305
 
-loop296:
+loop304:
 	VMOVDQU64 Z0, (DX)
 	ADDQ      $0x00000040, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop296
+	JAE       loop304
 
-done297:
+done305:
 	MOVQ     $-1, CX
 	BZHIQ    BX, CX, CX
 	KMOVQ    CX, K1
 	VMOVDQU8 Z0, K1, (DX)
 	ADDQ     BX, DX
-	JMP      done295
+	JMP      done303
 
-finite292:
-	VDIVSS  mDivisor+176(FP), X8, X13
+finite300:
+	VDIVSS  mDivisor+56(FP), X8, X13
 	VMOVD   X13, R8
 	TESTL   R8, R8
-	JZ      zero293
+	JZ      zero301
 	CMPL    R8, $0x7f800000
-	JB      divided294
+	JB      divided302
 	VMOVAPS X8, X13
 
-divided294:
+divided302:
 	VMOVSS       X13, (DI)
 	VBROADCASTSS X13, Z8
 	VMOVD        X8, DI
 	CMPL         DI, $0x0d800000
-	JB           small298
+	JB           small306
 	VMOVSS       word_4c0fc000<>+0(SB), X13
 	VDIVSS       X8, X13, X13
 	VBROADCASTSS X13, Z13
 	CMPQ         BX, $0x40
-	JB           done301
+	JB           done309
 
-loop300:
+loop308:
 	VMOVUPS     (CX), Z14
 	VMOVUPS     64(CX), Z15
 	VMOVUPS     128(CX), Z16
@@ -9120,9 +9197,9 @@ loop300:
 	VPMINUW     Z19, Z18, Z18
 	VPCMPUW     $0x01, Z7, Z18, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare302
+	JNZ         compare310
 
-compared303:
+compared311:
 	VPSRLD    $0x10, Z21, Z21
 	VPSRLD    $0x10, Z23, Z23
 	VMOVDQU16 Z22, K2, Z21
@@ -9142,11 +9219,11 @@ compared303:
 	ADDQ      $0x00000040, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop300
+	JAE       loop308
 
-done301:
+done309:
 	TESTQ       BX, BX
-	JZ          none304
+	JZ          none312
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
 	KMOVW       DI, K4
@@ -9206,9 +9283,9 @@ done301:
 	VPMINUW     Z1, Z0, Z0
 	VPCMPUW     $0x01, Z7, Z0, K1, K1
 	KORTESTD    K1, K1
-	JNZ         compare305
+	JNZ         compare313
 
-compared306:
+compared314:
 	VPSRLD    $0x10, Z21, Z21
 	VPSRLD    $0x10, Z23, Z23
 	VMOVDQU16 Z22, K2, Z21
@@ -9231,14 +9308,14 @@ compared306:
 	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
-none304:
-done299:
-done295:
-	MOVQ            scratch+200(FP), CX
-	MOVQ            vCodes_base+72(FP), DX
+none312:
+done307:
+done303:
+	MOVQ            scratch+80(FP), CX
+	MOVQ            32(SP), DX
 	MOVQ            (SP), BX
 	ADDQ            $0x00008080, CX
-	MOVQ            vThresholds+168(FP), SI
+	MOVQ            vThresholds+48(FP), SI
 	VPBROADCASTD    word_40712c28<>+0(SB), Z0
 	VPBROADCASTD    word_331924f2<>+0(SB), Z1
 	VPBROADCASTD    word_4affffc2<>+0(SB), Z2
@@ -9256,56 +9333,56 @@ done295:
 	KMOVQ           DI, K3
 	VBROADCASTI32X4 turned_c080400_e0a0602_d090501_f0b0703<>+0(SB), Z8
 	VMOVDQU32       transposed_0_4_8_c_1_5_9_d_2_6_a_e_3_7_b_f<>+0(SB), Z9
-	MOVQ            vScales_base+120(FP), DI
+	MOVQ            48(SP), DI
 	VMOVD           X10, R8
 	CMPL            R8, $0x7f800000
-	JB              finite307
+	JB              finite315
 	MOVL            $0x7fc00000, R8
 
-zero308:
+zero316:
 	MOVL         R8, (DI)
 	MOVL         $0x00000000, CX
 	VPBROADCASTB CX, Z0
 	CMPQ         BX, $0x40
-	JB           done312
+	JB           done320
 
-loop311:
+loop319:
 	VMOVDQU64 Z0, (DX)
 	ADDQ      $0x00000040, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop311
+	JAE       loop319
 
-done312:
+done320:
 	MOVQ     $-1, CX
 	BZHIQ    BX, CX, CX
 	KMOVQ    CX, K1
 	VMOVDQU8 Z0, K1, (DX)
 	ADDQ     BX, DX
-	JMP      done310
+	JMP      done318
 
-finite307:
-	VDIVSS  vDivisor+180(FP), X10, X11
+finite315:
+	VDIVSS  vDivisor+60(FP), X10, X11
 	VMOVD   X11, R8
 	TESTL   R8, R8
-	JZ      zero308
+	JZ      zero316
 	CMPL    R8, $0x7f800000
-	JB      divided309
+	JB      divided317
 	VMOVAPS X10, X11
 
-divided309:
+divided317:
 	VMOVSS       X11, (DI)
 	VBROADCASTSS X11, Z10
 	VMOVD        X10, DI
 	CMPL         DI, $0x0d800000
-	JB           small313
+	JB           small321
 	VMOVSS       word_4c0fc000<>+0(SB), X11
 	VDIVSS       X10, X11, X11
 	VBROADCASTSS X11, Z11
 	CMPQ         BX, $0x40
-	JB           done316
+	JB           done324
 
-loop315:
+loop323:
 	VMOVUPS     (CX), Z12
 	VMOVUPS     64(CX), Z13
 	VMOVUPS     128(CX), Z14
@@ -9359,9 +9436,9 @@ loop315:
 	VPMINUW     Z17, Z16, Z16
 	VPCMPUW     $0x01, Z7, Z16, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare317
+	JNZ         compare325
 
-compared318:
+compared326:
 	VPSRLD    $0x10, Z19, Z19
 	VPSRLD    $0x10, Z21, Z21
 	VMOVDQU16 Z20, K2, Z19
@@ -9375,11 +9452,11 @@ compared318:
 	ADDQ      $0x00000040, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop315
+	JAE       loop323
 
-done316:
+done324:
 	TESTQ       BX, BX
-	JZ          none319
+	JZ          none327
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
 	KMOVW       DI, K4
@@ -9443,9 +9520,9 @@ done316:
 	VPMINUW     Z1, Z0, Z0
 	VPCMPUW     $0x01, Z7, Z0, K1, K1
 	KORTESTD    K1, K1
-	JNZ         compare320
+	JNZ         compare328
 
-compared321:
+compared329:
 	VPSRLD    $0x10, Z19, Z19
 	VPSRLD    $0x10, Z21, Z21
 	VMOVDQU16 Z20, K2, Z19
@@ -9462,40 +9539,43 @@ compared321:
 	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
-none319:
-done314:
-done310:
-next289:
+none327:
+done322:
+done318:
+next297:
 	MOVQ   (SP), CX
-	ADDQ   CX, mCodes_base+48(FP)
-	ADDQ   CX, vCodes_base+72(FP)
+	ADDQ   CX, 24(SP)
+	ADDQ   CX, 32(SP)
 	IMUL3Q $0x04, CX, DX
-	ADDQ   DX, w_base+0(FP)
+	ADDQ   DX, 8(SP)
 	IMUL3Q $0x02, CX, CX
-	ADDQ   CX, g_base+24(FP)
-	ADDQ   $0x04, mScales_base+96(FP)
-	ADDQ   $0x04, vScales_base+120(FP)
+	ADDQ   CX, 16(SP)
+	ADDQ   $0x04, 40(SP)
+	ADDQ   $0x04, 48(SP)
 	TESTQ  AX, AX
-	JNZ    block277
+	JNZ    block285
 
-finished278:
+finished286:
+	JMP parameter283
+
+end284:
 	VZEROUPPER
 	RET
 
-bad287:
-	MOVQ   counts+208(FP), DX
+bad295:
+	MOVQ   counts+88(FP), DX
 	XORL   BX, BX
 	VPXORD Z8, Z8, Z8
 	VPXORD Z10, Z10, Z10
 	MOVQ   (SP), SI
-	MOVQ   w_base+0(FP), DI
-	MOVQ   g_base+24(FP), R8
-	MOVQ   mCodes_base+48(FP), R9
-	MOVQ   vCodes_base+72(FP), R10
-	MOVQ   scratch+200(FP), R11
-	MOVQ   planes+152(FP), R12
+	MOVQ   8(SP), DI
+	MOVQ   16(SP), R8
+	MOVQ   24(SP), R9
+	MOVQ   32(SP), R10
+	MOVQ   scratch+80(FP), R11
+	MOVQ   planes+32(FP), R12
 
-again322:
+again330:
 	MOVL         $0x00000040, R13
 	CMPQ         SI, R13
 	CMOVQLT      SI, R13
@@ -9581,7 +9661,7 @@ again322:
 	VMULPS       16512(R11), Z7, Z12
 	VMULPS       32960(R11), Z9, Z13
 	VPBROADCASTD word_7fffffff<>+0(SB), Z14
-	MOVBLZX      nesterov+192(FP), R15
+	MOVBLZX      nesterov+72(FP), R15
 	NEGL         R15
 	KMOVW        R15, K3
 	VMULPS.BCST  (CX), Z3, Z3
@@ -9617,7 +9697,7 @@ again322:
 	VPANDD.Z     Z14, Z11, K1, Z11
 	VPMAXUD      Z11, Z10, Z10
 	VMOVUPS      Z0, (R11)
-	MOVBLZX      nesterov+192(FP), R15
+	MOVBLZX      nesterov+72(FP), R15
 	NEGL         R15
 	KMOVW        R15, K1
 	VMULPS.BCST  (CX), Z4, Z4
@@ -9668,7 +9748,7 @@ again322:
 	VMULPS       16640(R11), Z7, Z12
 	VMULPS       33088(R11), Z9, Z13
 	VPBROADCASTD word_7fffffff<>+0(SB), Z14
-	MOVBLZX      nesterov+192(FP), R14
+	MOVBLZX      nesterov+72(FP), R14
 	NEGL         R14
 	KMOVW        R14, K3
 	VMULPS.BCST  (CX), Z3, Z3
@@ -9704,7 +9784,7 @@ again322:
 	VPANDD.Z     Z14, Z11, K1, Z11
 	VPMAXUD      Z11, Z10, Z10
 	VMOVUPS      Z0, 128(R11)
-	MOVBLZX      nesterov+192(FP), R14
+	MOVBLZX      nesterov+72(FP), R14
 	NEGL         R14
 	KMOVW        R14, K1
 	VMULPS.BCST  (CX), Z4, Z4
@@ -9746,22 +9826,22 @@ again322:
 	ADDQ         $0x00000040, R10
 	ADDQ         $0x00000100, R11
 	SUBQ         R13, SI
-	JNZ          again322
+	JNZ          again330
 	ADDQ         BX, (DX)
 	TESTQ        BX, BX
-	JZ           keep288
-	CMPB         skip+193(FP), $0x00
-	JE           keep288
+	JZ           keep296
+	CMPB         skip+73(FP), $0x00
+	JE           keep296
 	MOVQ         (SP), CX
 	ADDQ         CX, 8(DX)
 	INCQ         16(DX)
-	JMP          next289
+	JMP          next297
 
-compare302:
+compare310:
 	VPSLLD       $0x10, Z21, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none323
+	JZ           none331
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z21, Z18
 	VDIVPS       Z8, Z14, Z19
@@ -9772,11 +9852,11 @@ compare302:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none323:
+none331:
 	VPSLLD       $0x10, Z22, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none324
+	JZ           none332
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z18
 	VDIVPS       Z8, Z15, Z19
@@ -9787,11 +9867,11 @@ none323:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none324:
+none332:
 	VPSLLD       $0x10, Z23, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none325
+	JZ           none333
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z23, Z18
 	VDIVPS       Z8, Z16, Z19
@@ -9802,11 +9882,11 @@ none324:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z23, K4, Z23
 
-none325:
+none333:
 	VPSLLD       $0x10, Z24, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none326
+	JZ           none334
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z24, Z18
 	VDIVPS       Z8, Z17, Z19
@@ -9817,14 +9897,14 @@ none325:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z24, K4, Z24
 
-none326:
-	JMP compared303
+none334:
+	JMP compared311
 
-compare305:
+compare313:
 	VPSLLD       $0x10, Z21, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none327
+	JZ           none335
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z21, Z0
 	VDIVPS       Z8, Z14, Z1
@@ -9835,11 +9915,11 @@ compare305:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K1, Z21
 
-none327:
+none335:
 	VPSLLD       $0x10, Z22, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none328
+	JZ           none336
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z22, Z0
 	VDIVPS       Z8, Z15, Z1
@@ -9850,11 +9930,11 @@ none327:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K1, Z22
 
-none328:
+none336:
 	VPSLLD       $0x10, Z23, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none329
+	JZ           none337
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z23, Z0
 	VDIVPS       Z8, Z16, Z1
@@ -9865,11 +9945,11 @@ none328:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z23, K1, Z23
 
-none329:
+none337:
 	VPSLLD       $0x10, Z2, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none330
+	JZ           none338
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z2, Z0
 	VDIVPS       Z8, Z17, Z1
@@ -9880,18 +9960,18 @@ none329:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z2, K1, Z2
 
-none330:
-	JMP compared306
+none338:
+	JMP compared314
 
-small298:
+small306:
 	VMULPS.BCST  word_71800000<>+0(SB), Z8, Z8
 	VMOVSS       word_4c0fc000<>+0(SB), X13
 	VDIVSS       X8, X13, X13
 	VBROADCASTSS X13, Z13
 	CMPQ         BX, $0x40
-	JB           done332
+	JB           done340
 
-loop331:
+loop339:
 	VMOVUPS     (CX), Z14
 	VMULPS.BCST word_71800000<>+0(SB), Z14, Z14
 	VMOVUPS     64(CX), Z15
@@ -9945,9 +10025,9 @@ loop331:
 	VPMINUW     Z19, Z18, Z18
 	VPCMPUW     $0x01, Z7, Z18, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare333
+	JNZ         compare341
 
-compared334:
+compared342:
 	VPSRLD    $0x10, Z21, Z21
 	VPSRLD    $0x10, Z23, Z23
 	VMOVDQU16 Z22, K2, Z21
@@ -9967,11 +10047,11 @@ compared334:
 	ADDQ      $0x00000040, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop331
+	JAE       loop339
 
-done332:
+done340:
 	TESTQ       BX, BX
-	JZ          none335
+	JZ          none343
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
 	KMOVW       DI, K4
@@ -10035,9 +10115,9 @@ done332:
 	VPMINUW     Z1, Z0, Z0
 	VPCMPUW     $0x01, Z7, Z0, K1, K1
 	KORTESTD    K1, K1
-	JNZ         compare336
+	JNZ         compare344
 
-compared337:
+compared345:
 	VPSRLD    $0x10, Z21, Z21
 	VPSRLD    $0x10, Z23, Z23
 	VMOVDQU16 Z22, K2, Z21
@@ -10060,14 +10140,14 @@ compared337:
 	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
-none335:
-	JMP done299
+none343:
+	JMP done307
 
-compare333:
+compare341:
 	VPSLLD       $0x10, Z21, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none338
+	JZ           none346
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z21, Z18
 	VDIVPS       Z8, Z14, Z19
@@ -10078,11 +10158,11 @@ compare333:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none338:
+none346:
 	VPSLLD       $0x10, Z22, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none339
+	JZ           none347
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z18
 	VDIVPS       Z8, Z15, Z19
@@ -10093,11 +10173,11 @@ none338:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none339:
+none347:
 	VPSLLD       $0x10, Z23, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none340
+	JZ           none348
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z23, Z18
 	VDIVPS       Z8, Z16, Z19
@@ -10108,11 +10188,11 @@ none339:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z23, K4, Z23
 
-none340:
+none348:
 	VPSLLD       $0x10, Z24, Z18
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z18, K4
 	KORTESTW     K4, K4
-	JZ           none341
+	JZ           none349
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z24, Z18
 	VDIVPS       Z8, Z17, Z19
@@ -10123,14 +10203,14 @@ none340:
 	VPCMPUD      $0x05, Z19, Z20, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z24, K4, Z24
 
-none341:
-	JMP compared334
+none349:
+	JMP compared342
 
-compare336:
+compare344:
 	VPSLLD       $0x10, Z21, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none342
+	JZ           none350
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z21, Z0
 	VDIVPS       Z8, Z14, Z1
@@ -10141,11 +10221,11 @@ compare336:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K1, Z21
 
-none342:
+none350:
 	VPSLLD       $0x10, Z22, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none343
+	JZ           none351
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z22, Z0
 	VDIVPS       Z8, Z15, Z1
@@ -10156,11 +10236,11 @@ none342:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K1, Z22
 
-none343:
+none351:
 	VPSLLD       $0x10, Z23, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none344
+	JZ           none352
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z23, Z0
 	VDIVPS       Z8, Z16, Z1
@@ -10171,11 +10251,11 @@ none343:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z23, K1, Z23
 
-none344:
+none352:
 	VPSLLD       $0x10, Z2, Z0
 	VPCMPUD.BCST $0x01, word_80000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none345
+	JZ           none353
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z2, Z0
 	VDIVPS       Z8, Z17, Z1
@@ -10186,14 +10266,14 @@ none344:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z2, K1, Z2
 
-none345:
-	JMP compared337
+none353:
+	JMP compared345
 
-compare317:
+compare325:
 	VPSLLD       $0x10, Z19, Z16
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z16, K4
 	KORTESTW     K4, K4
-	JZ           none346
+	JZ           none354
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z19, Z16
 	VDIVPS       Z10, Z12, Z12
@@ -10204,11 +10284,11 @@ compare317:
 	VPCMPUD      $0x05, Z12, Z17, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z19, K4, Z19
 
-none346:
+none354:
 	VPSLLD       $0x10, Z20, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none347
+	JZ           none355
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z20, Z12
 	VDIVPS       Z10, Z13, Z13
@@ -10219,11 +10299,11 @@ none346:
 	VPCMPUD      $0x05, Z13, Z16, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z20, K4, Z20
 
-none347:
+none355:
 	VPSLLD       $0x10, Z21, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none348
+	JZ           none356
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z21, Z12
 	VDIVPS       Z10, Z14, Z13
@@ -10234,11 +10314,11 @@ none347:
 	VPCMPUD      $0x05, Z13, Z14, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none348:
+none356:
 	VPSLLD       $0x10, Z22, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none349
+	JZ           none357
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z12
 	VDIVPS       Z10, Z15, Z13
@@ -10249,14 +10329,14 @@ none348:
 	VPCMPUD      $0x05, Z13, Z14, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none349:
-	JMP compared318
+none357:
+	JMP compared326
 
-compare320:
+compare328:
 	VPSLLD       $0x10, Z19, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none350
+	JZ           none358
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z19, Z0
 	VDIVPS       Z10, Z12, Z1
@@ -10267,11 +10347,11 @@ compare320:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z19, K1, Z19
 
-none350:
+none358:
 	VPSLLD       $0x10, Z20, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none351
+	JZ           none359
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z20, Z0
 	VDIVPS       Z10, Z13, Z1
@@ -10282,11 +10362,11 @@ none350:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z20, K1, Z20
 
-none351:
+none359:
 	VPSLLD       $0x10, Z21, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none352
+	JZ           none360
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z21, Z0
 	VDIVPS       Z10, Z14, Z1
@@ -10297,11 +10377,11 @@ none351:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K1, Z21
 
-none352:
+none360:
 	VPSLLD       $0x10, Z2, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none353
+	JZ           none361
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z2, Z0
 	VDIVPS       Z10, Z15, Z1
@@ -10312,18 +10392,18 @@ none352:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z2, K1, Z2
 
-none353:
-	JMP compared321
+none361:
+	JMP compared329
 
-small313:
+small321:
 	VMULPS.BCST  word_71800000<>+0(SB), Z10, Z10
 	VMOVSS       word_4c0fc000<>+0(SB), X11
 	VDIVSS       X10, X11, X11
 	VBROADCASTSS X11, Z11
 	CMPQ         BX, $0x40
-	JB           done355
+	JB           done363
 
-loop354:
+loop362:
 	VMOVUPS     (CX), Z12
 	VMULPS.BCST word_71800000<>+0(SB), Z12, Z12
 	VMOVUPS     64(CX), Z13
@@ -10381,9 +10461,9 @@ loop354:
 	VPMINUW     Z17, Z16, Z16
 	VPCMPUW     $0x01, Z7, Z16, K1, K4
 	KORTESTD    K4, K4
-	JNZ         compare356
+	JNZ         compare364
 
-compared357:
+compared365:
 	VPSRLD    $0x10, Z19, Z19
 	VPSRLD    $0x10, Z21, Z21
 	VMOVDQU16 Z20, K2, Z19
@@ -10397,11 +10477,11 @@ compared357:
 	ADDQ      $0x00000040, DX
 	SUBQ      $0x40, BX
 	CMPQ      BX, $0x40
-	JAE       loop354
+	JAE       loop362
 
-done355:
+done363:
 	TESTQ       BX, BX
-	JZ          none358
+	JZ          none366
 	MOVQ        $-1, DI
 	BZHIQ       BX, DI, DI
 	KMOVW       DI, K4
@@ -10469,9 +10549,9 @@ done355:
 	VPMINUW     Z1, Z0, Z0
 	VPCMPUW     $0x01, Z7, Z0, K1, K1
 	KORTESTD    K1, K1
-	JNZ         compare359
+	JNZ         compare367
 
-compared360:
+compared368:
 	VPSRLD    $0x10, Z19, Z19
 	VPSRLD    $0x10, Z21, Z21
 	VMOVDQU16 Z20, K2, Z19
@@ -10488,14 +10568,14 @@ compared360:
 	LEAQ      (CX)(BX*4), CX
 	XORQ      BX, BX
 
-none358:
-	JMP done314
+none366:
+	JMP done322
 
-compare356:
+compare364:
 	VPSLLD       $0x10, Z19, Z16
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z16, K4
 	KORTESTW     K4, K4
-	JZ           none361
+	JZ           none369
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z19, Z16
 	VDIVPS       Z10, Z12, Z12
@@ -10506,11 +10586,11 @@ compare356:
 	VPCMPUD      $0x05, Z12, Z17, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z19, K4, Z19
 
-none361:
+none369:
 	VPSLLD       $0x10, Z20, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none362
+	JZ           none370
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z20, Z12
 	VDIVPS       Z10, Z13, Z13
@@ -10521,11 +10601,11 @@ none361:
 	VPCMPUD      $0x05, Z13, Z16, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z20, K4, Z20
 
-none362:
+none370:
 	VPSLLD       $0x10, Z21, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none363
+	JZ           none371
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z21, Z12
 	VDIVPS       Z10, Z14, Z13
@@ -10536,11 +10616,11 @@ none362:
 	VPCMPUD      $0x05, Z13, Z14, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K4, Z21
 
-none363:
+none371:
 	VPSLLD       $0x10, Z22, Z12
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z12, K4
 	KORTESTW     K4, K4
-	JZ           none364
+	JZ           none372
 	KMOVW        K4, K5
 	VPSRLD       $0x10, Z22, Z12
 	VDIVPS       Z10, Z15, Z13
@@ -10551,14 +10631,14 @@ none363:
 	VPCMPUD      $0x05, Z13, Z14, K4, K4
 	VPSUBD.BCST  word_10000<>+0(SB), Z22, K4, Z22
 
-none364:
-	JMP compared357
+none372:
+	JMP compared365
 
-compare359:
+compare367:
 	VPSLLD       $0x10, Z19, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none365
+	JZ           none373
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z19, Z0
 	VDIVPS       Z10, Z12, Z1
@@ -10569,11 +10649,11 @@ compare359:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z19, K1, Z19
 
-none365:
+none373:
 	VPSLLD       $0x10, Z20, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none366
+	JZ           none374
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z20, Z0
 	VDIVPS       Z10, Z13, Z1
@@ -10584,11 +10664,11 @@ none365:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z20, K1, Z20
 
-none366:
+none374:
 	VPSLLD       $0x10, Z21, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none367
+	JZ           none375
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z21, Z0
 	VDIVPS       Z10, Z14, Z1
@@ -10599,11 +10679,11 @@ none366:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z21, K1, Z21
 
-none367:
+none375:
 	VPSLLD       $0x10, Z2, Z0
 	VPCMPUD.BCST $0x01, word_100000<>+0(SB), Z0, K1
 	KORTESTW     K1, K1
-	JZ           none368
+	JZ           none376
 	KMOVW        K1, K4
 	VPSRLD       $0x10, Z2, Z0
 	VDIVPS       Z10, Z15, Z1
@@ -10614,5 +10694,5 @@ none367:
 	VPCMPUD      $0x05, Z1, Z3, K1, K1
 	VPSUBD.BCST  word_10000<>+0(SB), Z2, K1, Z2
 
-none368:
-	JMP compared360
+none376:
+	JMP compared368

@@ -29,10 +29,10 @@ var blockSteps = []blockStep{
 	cellBlocks(amd64.AdamW8bitWBF16GBF16AVX2),
 	cellBlocks(amd64.AdamW8bitWBF16GF32AVX2),
 	cellBlocks(amd64.AdamW8bitWF32GBF16AVX2),
-	dynamicBlocks(amd64.AdamW8bitWF32GF32AVX512VBMI),
-	dynamicBlocks(amd64.AdamW8bitWBF16GBF16AVX512VBMI),
-	dynamicBlocks(amd64.AdamW8bitWBF16GF32AVX512VBMI),
-	dynamicBlocks(amd64.AdamW8bitWF32GBF16AVX512VBMI),
+	dynamicBlocks(inF32, inF32, amd64.AdamW8bitWF32GF32AVX512VBMI),
+	dynamicBlocks(inBF16, inBF16, amd64.AdamW8bitWBF16GBF16AVX512VBMI),
+	dynamicBlocks(inBF16, inF32, amd64.AdamW8bitWBF16GF32AVX512VBMI),
+	dynamicBlocks(inF32, inBF16, amd64.AdamW8bitWF32GBF16AVX512VBMI),
 }
 
 func cellBlocks[W, G element](f func(w []W, g []G, mCodes, vCodes []uint8, mScales, vScales []float32, block int,
@@ -46,8 +46,7 @@ func cellBlocks[W, G element](f func(w []W, g []G, mCodes, vCodes []uint8, mScal
 	}}
 }
 
-func dynamicBlocks[W, G element](f func(w []W, g []G, mCodes, vCodes []uint8, mScales, vScales []float32, block int,
-	planes *[1536]uint8, mThresholds, vThresholds *[255]float32, mDivisor, vDivisor float32, s *[11]float32,
+func dynamicBlocks(weights, gradients bool, f func(parameters [][11]uintptr, block int, planes *[1536]uint8, mThresholds, vThresholds *[255]float32, mDivisor, vDivisor float32, s *[11]float32,
 	nesterov, skip bool, scratch *[12336]float32, counts *[3]int64)) blockStep {
 	var planes [1536]uint8
 	for plane := range 4 {
@@ -61,10 +60,9 @@ func dynamicBlocks[W, G element](f func(w []W, g []G, mCodes, vCodes []uint8, mS
 			planes[512+256*plane+i] = byteOf(x)
 		}
 	}
-	return blockStep{avx512vbmi, isBF16[W](), isBF16[G](), true, func(t *reference.AdamWTensors, s *reference.AdamWScalars, scratch *[12336]float32, counts *[3]int64) {
+	return blockStep{avx512vbmi, weights, gradients, true, func(t *reference.AdamWTensors, s *reference.AdamWScalars, scratch *[12336]float32, counts *[3]int64) {
 		m, v := &t.M, &t.V
-		f(view[W](t.Weights), view[G](t.Gradients), m.Codes, v.Codes, m.Scales, v.Scales, m.Format.Block,
-			&planes, m.Format.Codebook.Thresholds(), v.Format.Codebook.Thresholds(), divisor(m.Format), divisor(v.Format),
+		f(parametersOf(t, m.Format.Block), m.Format.Block, &planes, m.Format.Codebook.Thresholds(), v.Format.Codebook.Thresholds(), divisor(m.Format), divisor(v.Format),
 			scalarsOf(s), s.Nesterov, s.SkipNonFinite, scratch, counts)
 	}}
 }

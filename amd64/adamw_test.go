@@ -169,26 +169,33 @@ func parameter(t *reference.AdamWTensors) (words [11]unsafe.Pointer) {
 		return unsafe.Pointer(unsafe.SliceData(f.F32))
 	}
 	words[0], words[2], words[3], words[4] = at(t.Weights), at(t.Gradients), at(t.M.Floats), at(t.V.Floats)
+	if t.M.Quantized() {
+		words[3], words[5] = unsafe.Pointer(unsafe.SliceData(t.M.Codes)), unsafe.Pointer(unsafe.SliceData(t.M.Scales))
+		words[4], words[6] = unsafe.Pointer(unsafe.SliceData(t.V.Codes)), unsafe.Pointer(unsafe.SliceData(t.V.Scales))
+	}
 	*(*int)(unsafe.Pointer(&words[7])) = t.Weights.Len()
 	return words
 }
 
-// elements steps tensors as one parameter or, where their length is even, as three, of
-// which one is empty.
+// parametersOf are tensors as one parameter or, where they have an even number of blocks, as
+// three, of which one is empty.
+func parametersOf(t *reference.AdamWTensors, block int) [][11]uintptr {
+	n := t.Weights.Len()
+	cuts := []int{0, n}
+	if blocks := (n + block - 1) / block; blocks%2 == 0 {
+		cuts = []int{0, blocks / 3 * block, blocks / 3 * block, n}
+	}
+	var words [][11]unsafe.Pointer
+	for i := range cuts[1:] {
+		piece := t.Slice(cuts[i], cuts[i+1])
+		words = append(words, parameter(&piece))
+	}
+	return unsafe.Slice((*[11]uintptr)(unsafe.Pointer(&words[0])), len(words))
+}
+
 func elements(needs cpufeature.Set, moments, weights, gradients bool, f func(parameters [][11]uintptr, s *[11]float32, nesterov, skip bool) int) elementStep {
 	return elementStep{needs, moments, weights, gradients, func(t *reference.AdamWTensors, s *reference.AdamWScalars) int {
-		n := t.Weights.Len()
-		cuts := []int{0, n}
-		if n%2 == 0 {
-			cuts = []int{0, n / 3, n / 3, n}
-		}
-		var words [][11]unsafe.Pointer
-		for i := range cuts[1:] {
-			piece := t.Slice(cuts[i], cuts[i+1])
-			words = append(words, parameter(&piece))
-		}
-		parameters := unsafe.Slice((*[11]uintptr)(unsafe.Pointer(&words[0])), len(words))
-		return f(parameters, scalarsOf(s), s.Nesterov, s.SkipNonFinite)
+		return f(parametersOf(t, 1), scalarsOf(s), s.Nesterov, s.SkipNonFinite)
 	}}
 }
 

@@ -111,7 +111,7 @@ func allPositive(scales []float32) bool {
 }
 
 func (step nibblesStep[W, G]) run(calls []adamWCall, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
-	touchNibbles[W, G](calls, t)
+	touch(calls, t)
 	m := &t.M.Format
 	step(callWords(calls), m.Block, nibbleTables(), m.ScaleDivisor(), t.V.Format.ScaleDivisor(),
 		adamWScalars(s), s.Nesterov, s.SkipNonFinite, m.Nibble == codebook.HighFirst, work.forNibbles(), &work.counts)
@@ -138,29 +138,10 @@ func elementsFrom[T number](p unsafe.Pointer, i int) unsafe.Pointer {
 
 // walk steps parameters by their second moments, which follow one another.
 func (kernels factoredKernels[W, G]) walk(calls []adamWCall, v []float32, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
-	touchNibbles[W, G](calls, t)
+	touch(calls, t)
 	m := &t.M.Format
 	kernels.step(callWords(calls), v, m.Block, nibbleTables(), m.ScaleDivisor(),
 		adamWScalars(s), s.Nesterov, s.SkipNonFinite, m.Nibble == codebook.HighFirst, work.forNibbles(), &work.counts)
-}
-
-// touchNibbles tells the race detector of the parameters.
-func touchNibbles[W, G number](calls []adamWCall, t *AdamWTensors) {
-	if !race.Enabled {
-		return
-	}
-	for i := range calls {
-		at := &calls[i].adamWMemory
-		scales, bytes := (at.n-1)/t.M.Format.Block+1, (at.n+1)/2
-		race.Write(unsafe.Slice((*W)(at.weights), at.n))
-		race.Read(unsafe.Slice((*G)(at.gradients), at.n))
-		race.Write(unsafe.Slice((*uint8)(at.m), bytes))
-		race.Write(unsafe.Slice((*float32)(at.mScales), scales))
-		if at.rows == 0 {
-			race.Write(unsafe.Slice((*uint8)(at.v), bytes))
-			race.Write(unsafe.Slice((*float32)(at.vScales), scales))
-		}
-	}
 }
 
 const smallMostMatrices, smallMostRows, smallMostCols = 16, 64, 16 // of the factors' kernel

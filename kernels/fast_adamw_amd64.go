@@ -73,8 +73,8 @@ type (
 	blocksStep[W, G number] func(w []W, g []G, mCodes, vCodes []uint8, mScales, vScales []float32, block int,
 		mTable, vTable *[256]float32, mCells, vCells []uint32, mDivisor, vDivisor float32, s *[11]float32,
 		nesterov, skip bool, scratch *[12336]float32, counts *[3]int64)
-	dynamicBlocksStep[W, G number] func(w []W, g []G, mCodes, vCodes []uint8, mScales, vScales []float32, block int,
-		planes *[1536]uint8, mThresholds, vThresholds *[255]float32, mDivisor, vDivisor float32, s *[11]float32,
+	dynamicBlocksStep func(parameters [][adamWCallWords]uintptr, block int, planes *[1536]uint8,
+		mThresholds, vThresholds *[255]float32, mDivisor, vDivisor float32, s *[11]float32,
 		nesterov, skip bool, scratch *[12336]float32, counts *[3]int64)
 )
 
@@ -115,7 +115,7 @@ func (a adamWNumbers) many(t *AdamWTensors, calls []adamWCall, s *AdamWScalars) 
 
 // run steps parameters in memory; of t it takes the formats.
 func (a adamWNumbers) run(calls []adamWCall, t *AdamWTensors, s *AdamWScalars) Counts {
-	touchNumbers(calls, t)
+	touch(calls, t)
 	nonFinite := int64(a.step(callWords(calls), adamWScalars(s), s.Nesterov, s.SkipNonFinite))
 	if s.SkipNonFinite {
 		return Counts{NonFinite: nonFinite, SkippedElements: nonFinite}
@@ -123,8 +123,8 @@ func (a adamWNumbers) run(calls []adamWCall, t *AdamWTensors, s *AdamWScalars) C
 	return Counts{NonFinite: nonFinite}
 }
 
-// touchNumbers tells the race detector of the parameters.
-func touchNumbers(calls []adamWCall, t *AdamWTensors) {
+// touch tells the race detector of parameters of t's formats, but for their factors.
+func touch(calls []adamWCall, t *AdamWTensors) {
 	if !race.Enabled {
 		return
 	}
@@ -136,6 +136,10 @@ func touchNumbers(calls []adamWCall, t *AdamWTensors) {
 		for _, f := range []Floats{touched.Weights, touched.M.Floats, touched.V.Floats} {
 			race.Write(f.F32)
 			race.Write(f.BF16)
+		}
+		for _, m := range []*Moment{&touched.M, &touched.V} {
+			race.Write(m.Codes)
+			race.Write(m.Scales)
 		}
 	}
 }
@@ -151,7 +155,7 @@ func callWords(calls []adamWCall) [][adamWCallWords]uintptr {
 
 const adamWLargestBlock = 4096
 
-func adamWBlocks[W, G number](forAVX2 blocksStep[W, G], forAVX512 dynamicBlocksStep[W, G]) []Impl[AdamWFunc] {
+func adamWBlocks[W, G number](forAVX2 blocksStep[W, G], forAVX512 dynamicBlocksStep) []Impl[AdamWFunc] {
 	in512 := adamW8bitStep{&adamWAVX512VBMI, forAVX512.run, dynamicMoments}
 	in2 := adamW8bitStep{&adamWAVX2, forAVX2.run, momentsInCells}
 	return withMany(avx512[AdamWFunc]("avx512vbmi", cpufeature.VBMI, in512.one, avx2[AdamWFunc](in2.one)), in512.many, in2.many)
@@ -160,7 +164,7 @@ func adamWBlocks[W, G number](forAVX2 blocksStep[W, G], forAVX512 dynamicBlocksS
 // adamW8bitStep is the step of 8-bit codes, fused where that knows the moments' codebooks.
 type adamW8bitStep struct {
 	parts *adamWParts
-	fused func(at *adamWMemory, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) // of t the formats
+	fused func(calls []adamWCall, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) // of t the formats
 	knows func(m, v *codebook.Codebook) bool
 }
 
@@ -172,9 +176,9 @@ func (step adamW8bitStep) one(t *AdamWTensors, s *AdamWScalars) Counts {
 		return step.parts.step(t, s)
 	}
 	work := adamWWork.Get().(*adamWScratch)
-	work.at = adamWMemoryOf(t)
-	step.fused(&work.at, t, s, work)
-	work.at = adamWMemory{} // the pool keeps nobody's slices alive
+	work.call[0].adamWMemory = adamWMemoryOf(t)
+	step.fused(work.call[:], t, s, work)
+	work.call[0] = adamWCall{} // the pool keeps nobody's slices alive
 	return work.taken()
 }
 
@@ -183,9 +187,7 @@ func (step adamW8bitStep) many(t *AdamWTensors, calls []adamWCall, s *AdamWScala
 		return AdamWFunc(step.one).each(t, calls, s)
 	}
 	work := adamWWork.Get().(*adamWScratch)
-	for i := range calls {
-		step.fused(&calls[i].adamWMemory, t, s, work)
-	}
+	step.fused(calls, t, s, work)
 	return work.taken()
 }
 
@@ -207,39 +209,27 @@ func dynamicMoments(m, v *codebook.Codebook) bool {
 	return m == codebook.Dynamic8() && v == codebook.Dynamic8Unsigned()
 }
 
-func (step blocksStep[W, G]) run(at *adamWMemory, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
+func (step blocksStep[W, G]) run(calls []adamWCall, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
+	touch(calls, t)
 	m, v := &t.M.Format, &t.V.Format
-	n, scales := at.n, (at.n-1)/m.Block+1
-	w, g := unsafe.Slice((*W)(at.weights), n), unsafe.Slice((*G)(at.gradients), n)
-	mCodes, vCodes := unsafe.Slice((*uint8)(at.m), n), unsafe.Slice((*uint8)(at.v), n)
-	mScales, vScales := unsafe.Slice((*float32)(at.mScales), scales), unsafe.Slice((*float32)(at.vScales), scales)
-	touchCodes(w, g, mCodes, vCodes, mScales, vScales)
-	step(w, g, mCodes, vCodes, mScales, vScales, m.Block,
-		m.Codebook.Table(), v.Codebook.Table(), m.Codebook.Cells(), v.Codebook.Cells(),
-		m.ScaleDivisor(), v.ScaleDivisor(), adamWScalars(s),
-		s.Nesterov, s.SkipNonFinite, work.forBytes(), &work.counts)
+	for i := range calls {
+		at := &calls[i].adamWMemory
+		n, scales := at.n, (at.n-1)/m.Block+1
+		step(unsafe.Slice((*W)(at.weights), n), unsafe.Slice((*G)(at.gradients), n),
+			unsafe.Slice((*uint8)(at.m), n), unsafe.Slice((*uint8)(at.v), n),
+			unsafe.Slice((*float32)(at.mScales), scales), unsafe.Slice((*float32)(at.vScales), scales), m.Block,
+			m.Codebook.Table(), v.Codebook.Table(), m.Codebook.Cells(), v.Codebook.Cells(),
+			m.ScaleDivisor(), v.ScaleDivisor(), adamWScalars(s),
+			s.Nesterov, s.SkipNonFinite, work.forBytes(), &work.counts)
+	}
 }
 
-func (step dynamicBlocksStep[W, G]) run(at *adamWMemory, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
+func (step dynamicBlocksStep) run(calls []adamWCall, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
+	touch(calls, t)
 	m, v := &t.M.Format, &t.V.Format
-	n, scales := at.n, (at.n-1)/m.Block+1
-	w, g := unsafe.Slice((*W)(at.weights), n), unsafe.Slice((*G)(at.gradients), n)
-	mCodes, vCodes := unsafe.Slice((*uint8)(at.m), n), unsafe.Slice((*uint8)(at.v), n)
-	mScales, vScales := unsafe.Slice((*float32)(at.mScales), scales), unsafe.Slice((*float32)(at.vScales), scales)
-	touchCodes(w, g, mCodes, vCodes, mScales, vScales)
-	step(w, g, mCodes, vCodes, mScales, vScales, m.Block,
-		dynamicPlanes(), m.Codebook.Thresholds(), v.Codebook.Thresholds(),
+	step(callWords(calls), m.Block, dynamicPlanes(), m.Codebook.Thresholds(), v.Codebook.Thresholds(),
 		m.ScaleDivisor(), v.ScaleDivisor(), adamWScalars(s),
 		s.Nesterov, s.SkipNonFinite, work.forBytes(), &work.counts)
-}
-
-func touchCodes[W, G number](w []W, g []G, mCodes, vCodes []uint8, mScales, vScales []float32) {
-	race.Write(w)
-	race.Read(g)
-	race.Write(mCodes)
-	race.Write(vCodes)
-	race.Write(mScales)
-	race.Write(vScales)
 }
 
 // dynamicPlanes are the bytes of the dynamic codebooks' values as assembly looks them up.

@@ -44,7 +44,6 @@ type adamWScratch struct {
 	codes   [2][adamWPart / 2]uint8 // of joined parameters
 	scales  [2][adamWPart / 2]float32
 	part    AdamWTensors
-	at      adamWMemory
 	call    [1]adamWCall // of one parameter
 	scalars AdamWScalars
 }

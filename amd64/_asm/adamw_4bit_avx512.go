@@ -2,9 +2,7 @@ package main
 
 import (
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 
 	"github.com/mmcloughlin/avo/operand"
 )
@@ -68,7 +66,6 @@ type block4 struct {
 	shifts vec
 	upper  mask
 	of     mem // its scratch
-	places places4
 }
 
 const (
@@ -82,14 +79,6 @@ const (
 	mostScale4  = 0x1p100
 )
 
-// places4 are where in memory the pointers into a parameter are kept between the passes.
-type places4 map[string]mem
-
-// placesOf4 are the words of a parameter that hold its pointers, and its length.
-var placesOf4 = map[string]int{
-	"w": weightsOfCall, "g": gradientsOfCall, "mCodes": mOfCall, "vCodes": vOfCall, "mScales": mScalesOfCall, "vScales": vScalesOfCall,
-}
-
 // adamW4bit512 steps a block into scratch and then codes the block before it, of this
 // parameter or the one before, while whose moments the divisions of the new one are under
 // way.
@@ -98,19 +87,11 @@ func (g *generator) adamW4bit512(weights, gradients format, factored bool) {
 	if factored {
 		moments = moments[:1]
 	}
-	places := places4{}
-	for _, place := range []string{"w", "g", "mCodes", "mScales", "vCodes", "vScales"} {
-		if !factored || place[0] != 'v' {
-			places[place] = g.AllocLocal(8)
-		}
-	}
+	places := g.places("w", "g", "mCodes", "mScales")
 	if factored {
 		places["v"] = g.resolve(g.Param("v").Base())
-	}
-	reload := func(m mem) gp {
-		r := g.GP64()
-		g.MOVQ(m, r)
-		return r
+	} else {
+		places["vCodes"], places["vScales"] = g.AllocLocal(8), g.AllocLocal(8)
 	}
 	length, kept := g.AllocLocal(8), g.AllocLocal(8) // kept is 0 of a block that is left as it was
 	scratch := g.AllocLocal(8)                       // of the block; the one before has the other half
@@ -119,12 +100,12 @@ func (g *generator) adamW4bit512(weights, gradients format, factored bool) {
 		before.codes, before.scales = append(before.codes, g.AllocLocal(8)), append(before.scales, g.AllocLocal(8))
 	}
 	g.MOVQ(operand.U32(0), before.length)
-	g.MOVQ(reload(g.resolve(g.Param("scratch"))), scratch)
+	g.MOVQ(g.reload(g.resolve(g.Param("scratch"))), scratch)
 	reciprocal, one := g.AllocLocal(8), g.XMM()
 	g.VMOVSS(g.data("word", math.Float32bits(1)), one)
 	g.VDIVSS(at(g.number("s"), 4*rootCorrection2), one, one)
 	g.VMOVSS(one, reciprocal)
-	end, tables := reload(g.resolve(g.Param("scratch"))), g.number("tables")
+	end, tables := g.reload(g.resolve(g.Param("scratch"))), g.number("tables")
 	for i := range 2 {
 		z := g.ZMM()
 		g.VMOVUPS(at(tables, mCodesBelow+64*i), z)
@@ -133,7 +114,7 @@ func (g *generator) adamW4bit512(weights, gradients format, factored bool) {
 
 	var outOfLine []func()
 	otherScratch := func() gp {
-		other := reload(g.resolve(g.Param("scratch")))
+		other := g.reload(g.resolve(g.Param("scratch")))
 		g.SHLQ(operand.Imm(1), other)
 		g.ADDQ(operand.U32(scratchHalf), other)
 		g.SUBQ(scratch, other)
@@ -141,21 +122,21 @@ func (g *generator) adamW4bit512(weights, gradients format, factored bool) {
 	}
 	codesBefore := func() (codes []gp) {
 		for i := range moments {
-			codes = append(codes, reload(before.codes[i]))
+			codes = append(codes, g.reload(before.codes[i]))
 		}
 		return codes
 	}
 	bound := func(e *encoder4) {
 		for i, moment := range moments {
 			scale := g.ZMM()
-			g.VBROADCASTSS(at(reload(before.scales[i]), 0), scale)
+			g.VBROADCASTSS(at(g.reload(before.scales[i]), 0), scale)
 			e.prepare(moment, scale)
 		}
 	}
 	ifUnusual := func(to string) {
 		for i := range moments {
 			bits := g.GP32()
-			g.MOVL(at(reload(before.scales[i]), 0), bits)
+			g.MOVL(at(g.reload(before.scales[i]), 0), bits)
 			g.SUBL(operand.U32(math.Float32bits(leastScale4)), bits)
 			g.CMPL(bits, operand.U32(math.Float32bits(mostScale4)-math.Float32bits(leastScale4)))
 			g.JAE(operand.LabelRef(to))
@@ -166,11 +147,11 @@ func (g *generator) adamW4bit512(weights, gradients format, factored bool) {
 		g.CMPQ(before.length, operand.Imm(0))
 		g.JE(operand.LabelRef(none))
 		e := g.encoder4(moments)
-		e.at = reload(g.resolve(g.Param("scratch")))
+		e.at = g.reload(g.resolve(g.Param("scratch")))
 		g.advance(e.at, scratchEnd4)
 		ifUnusual(unusual)
 		bound(e)
-		e.groups(codesBefore(), otherScratch(), reload(before.length), nil)
+		e.groups(codesBefore(), otherScratch(), g.reload(before.length), nil)
 		g.Label(coded)
 		g.MOVQ(operand.U32(0), before.length)
 		g.Label(none)
@@ -178,20 +159,16 @@ func (g *generator) adamW4bit512(weights, gradients format, factored bool) {
 			g.Label(unusual)
 			var adjust []func(vec)
 			for i, moment := range moments {
-				adjust = append(adjust, e.unusual(moment, reload(before.scales[i])))
+				adjust = append(adjust, e.unusual(moment, g.reload(before.scales[i])))
 			}
-			e.groups(codesBefore(), otherScratch(), reload(before.length), adjust)
+			e.groups(codesBefore(), otherScratch(), g.reload(before.length), adjust)
 			g.JMP(operand.LabelRef(coded))
 		})
 	}
 	parameter, finished := g.label("parameter"), g.label("end")
 	g.Label(parameter)
 	from := g.nextCall(finished)
-	for _, place := range slices.Sorted(maps.Keys(places)) {
-		if word, ok := placesOf4[place]; ok {
-			g.MOVQ(reload(at(from, 8*word)), places[place])
-		}
-	}
+	places.take(g, from)
 	g.blocks(g.word(from, lengthOfCall), func(left gp) {
 		g.MOVQ(left, length)
 		g.MOVQ(left, kept)
@@ -207,7 +184,7 @@ func (g *generator) adamW4bit512(weights, gradients format, factored bool) {
 			encode()
 			g.JMP(operand.LabelRef(begun))
 		})
-		b := block4{block8: block8{weights: weights, gradients: gradients, bfloats: bfloats512{halves: halves{g: g}}, coded: len(moments)}, of: scratch, places: places}
+		b := block4{block8: block8{weights: weights, gradients: gradients, bfloats: bfloats512{halves: halves{g: g}}, coded: len(moments), places: places}, of: scratch}
 		b.adamW512 = adamW512{g: g, from: g.number("s"), reciprocal2: g.ZMM(), factored: factored}
 		g.VBROADCASTSS(reciprocal, b.reciprocal2)
 		inRegisters := []int{rootCorrection2, stepSize, epsilon, beta1, oneMinusBeta1, gradScale, beta2, oneMinusBeta2, decay}
@@ -236,12 +213,12 @@ func (g *generator) adamW4bit512(weights, gradients format, factored bool) {
 		g.CMPQ(before.length, operand.Imm(0))
 		g.JE(operand.LabelRef(alone))
 		e := g.encoder4(moments)
-		e.at = reload(g.resolve(g.Param("scratch")))
+		e.at = g.reload(g.resolve(g.Param("scratch")))
 		g.advance(e.at, scratchEnd4)
 		bound(e)
 		pass(func(update func(values, part)) {
 			codes, scratch := codesBefore(), otherScratch()
-			from, n := b.pointers(), reload(length)
+			from, n := b.pointers(), g.reload(length)
 			b.loop(from, n, func(i int, x values, of part) {
 				update(x, of)
 				if i < len(moments) {
@@ -256,7 +233,7 @@ func (g *generator) adamW4bit512(weights, gradients format, factored bool) {
 		})
 		g.JMP(operand.LabelRef(updated))
 		g.Label(alone)
-		pass(func(update func(values, part)) { b.pass(b.pointers(), reload(length), update) })
+		pass(func(update func(values, part)) { b.pass(b.pointers(), g.reload(length), update) })
 		g.Label(updated)
 
 		bad, keep, next, notFinite := g.label("bad"), g.label("keep"), g.label("next"), g.unordered(b.probed)
@@ -266,16 +243,16 @@ func (g *generator) adamW4bit512(weights, gradients format, factored bool) {
 		for i, largest := range b.largestLanes() {
 			outOfLine = append(outOfLine, g.storeScale4(moments[i], places[moments[i]+"Scales"], largest))
 		}
-		b.storeWeights(reload(places["w"]), reload(scratch), reload(length))
+		b.storeWeights(g.reload(places["w"]), g.reload(scratch), g.reload(length))
 		g.Label(next)
-		moved := reload(kept)
+		moved := g.reload(kept)
 		g.MOVQ(moved, before.length)
 		for i, moment := range moments {
-			g.MOVQ(reload(places[moment+"Codes"]), before.codes[i])
-			g.MOVQ(reload(places[moment+"Scales"]), before.scales[i])
+			g.MOVQ(g.reload(places[moment+"Codes"]), before.codes[i])
+			g.MOVQ(g.reload(places[moment+"Scales"]), before.scales[i])
 		}
 		g.MOVQ(otherScratch(), scratch)
-		moved = reload(length)
+		moved = g.reload(length)
 		for i, slice := range []string{"w", "g"} {
 			bytes := g.GP64()
 			g.IMUL3Q(operand.Imm(uint64([]format{weights, gradients}[i].bytes)), moved, bytes)
@@ -294,12 +271,12 @@ func (g *generator) adamW4bit512(weights, gradients format, factored bool) {
 
 		outOfLine = append(outOfLine, func() {
 			g.Label(bad)
-			counts, found := reload(g.resolve(g.Param("counts"))), g.GP64()
+			counts, found := g.reload(g.resolve(g.Param("counts"))), g.GP64()
 			g.XORL(found.As32(), found.As32())
 			for i := range moments {
 				g.VPXORD(b.largest[i], b.largest[i], b.largest[i])
 			}
-			again, n := g.label("again"), reload(length)
+			again, n := g.label("again"), g.reload(length)
 			from := b.pointers()
 			g.Label(again)
 			lanes := g.atMost(n, 64)
@@ -315,7 +292,7 @@ func (g *generator) adamW4bit512(weights, gradients format, factored bool) {
 			g.JZ(operand.LabelRef(keep))
 			g.CMPB(g.resolve(g.Param("skip")), operand.Imm(0))
 			g.JE(operand.LabelRef(keep))
-			g.ADDQ(reload(length), at(counts, 8))
+			g.ADDQ(g.reload(length), at(counts, 8))
 			g.INCQ(at(counts, 16))
 			g.MOVQ(operand.U32(0), kept)
 			g.JMP(operand.LabelRef(next))
@@ -405,7 +382,7 @@ func (b *block4) prepare(moments []string) {
 	tables := b.g.number("tables")
 	for i, moment := range moments {
 		b.tables[i], b.largest[i] = b.g.ZMM(), b.g.ZMM()
-		b.g.VBROADCASTSS(at(b.pointer(moment+"Scales"), 0), b.tables[i])
+		b.g.VBROADCASTSS(at(b.g.reload(b.places[moment+"Scales"]), 0), b.tables[i])
 		b.g.VMULPS(at(tables, []int{mValues, vValues}[i]), b.tables[i], b.tables[i])
 		b.g.VPXORD(b.largest[i], b.largest[i], b.largest[i])
 	}
@@ -419,19 +396,13 @@ type pointers4 struct {
 	scratch gp
 }
 
-func (b *block4) pointer(place string) gp {
-	p := b.g.GP64()
-	b.g.MOVQ(b.places[place], p)
-	return p
-}
-
 func (b *block4) pointers() pointers4 {
-	p := pointers4{w: stream{b.weights, b.pointer("w")}, g: stream{b.gradients, b.pointer("g")}, codes: []gp{b.pointer("mCodes")}, scratch: b.g.GP64()}
+	p := pointers4{w: stream{b.weights, b.g.reload(b.places["w"])}, g: stream{b.gradients, b.g.reload(b.places["g"])}, codes: []gp{b.g.reload(b.places["mCodes"])}, scratch: b.g.GP64()}
 	b.g.MOVQ(b.of, p.scratch)
 	if b.factored {
-		p.v = b.pointer("v")
+		p.v = b.g.reload(b.places["v"])
 	} else {
-		p.codes = append(p.codes, b.pointer("vCodes"))
+		p.codes = append(p.codes, b.g.reload(b.places["vCodes"]))
 	}
 	return p
 }

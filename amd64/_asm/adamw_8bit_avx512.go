@@ -18,17 +18,17 @@ func adamW8bitAVX512VBMI(g *generator) {
 	for _, pair := range pairs {
 		weights, gradients := pair[0], pair[1]
 		name := fmt.Sprintf("AdamW8bitW%sG%sAVX512VBMI", weights.name, gradients.name)
-		g.function(name, fmt.Sprintf("(w []%s, g []%s, mCodes, vCodes []uint8, mScales, vScales []float32, block int, planes *[1536]uint8, mThresholds, vThresholds *[255]float32, mDivisor, vDivisor float32, s *[11]float32, nesterov, skip bool, scratch *[12336]float32, counts *[3]int64)", weights.goType, gradients.goType), fmt.Sprintf(`
-%s is a step of AdamW on %s weights and %s gradients
-with moments in blocks of up to 4096 codes of codebook.Dynamic8() and
-codebook.Dynamic8Unsigned(), whose thresholds it takes. The planes are the bytes of their
-values, the lowest of all first: of codes 255, 128, 129, …, 254 and of all 256. The scalars
-are the first fields of reference.AdamWScalars, and RootCorrection2 and its reciprocal are
-normal numbers. It adds to the counts the elements that are not finite and, with skip, the
-elements and the blocks that it leaves as they were for it. A call of 100,000 elements takes
-about 100 µs.
+		g.function(name, "(parameters [][11]uintptr, block int, planes *[1536]uint8, mThresholds, vThresholds *[255]float32, mDivisor, vDivisor float32, s *[11]float32, nesterov, skip bool, scratch *[12336]float32, counts *[3]int64)", fmt.Sprintf(`
+%s is a step of AdamW on parameters of %s weights and
+%s gradients with moments in blocks of up to 4096 codes of codebook.Dynamic8() and
+codebook.Dynamic8Unsigned(), whose thresholds it takes. A parameter is kernels' adamWCall. The
+planes are the bytes of the codebooks' values, the lowest of all first: of codes 255, 128,
+129, …, 254 and of all 256. The scalars are the first fields of reference.AdamWScalars, and
+RootCorrection2 and its reciprocal are normal numbers. It adds to the counts the elements that
+are not finite and, with skip, the elements and the blocks that it leaves as they were for it.
+A call of 100,000 elements takes about 100 µs.
 
-	for lo := 0; lo < len(w); lo += block {
+	for lo := 0; lo < len(w); lo += block { // of each parameter
 		hi := min(lo+block, len(w))
 		AdamWF32WF32GF32AVX512(w[lo:hi], g[lo:hi], m, v, s, nesterov, false) // m, v: decoded
 		if skip && nonFinite > 0 {
@@ -47,27 +47,27 @@ type block8 struct {
 	weights, gradients format
 	bfloats            bfloats512
 	scales             [2]vec
-	coded              int    // moments
+	coded              int // moments
+	places             places
 	largest            [2]vec // of the lanes of new moments
 	zero, probed       vec    // probed becomes NaN where a new weight is not finite
 	order              vec    // of codes
 }
 
-// adamW8bit512 keeps its pointers in the arguments' memory between the passes over a block:
-// one to make the new values, in scratch, and one for each moment to code them.
+// adamW8bit512 passes over a block once to make the new values, in scratch, and once for
+// each moment to code them.
 func (g *generator) adamW8bit512(weights, gradients format) {
 	length := g.AllocLocal(8)
-	base := func(slice string) mem { return g.resolve(g.Param(slice).Base()) }
-	reload := func(m mem) gp {
-		r := g.GP64()
-		g.MOVQ(m, r)
-		return r
-	}
+	places := g.places("w", "g", "mCodes", "vCodes", "mScales", "vScales")
 	var outOfLine []func()
 	var encoders []decadeEncoder512
-	g.blocks(g.length("w"), func(left gp) {
+	parameter, finished := g.label("parameter"), g.label("end")
+	g.Label(parameter)
+	call := g.nextCall(finished)
+	places.take(g, call)
+	g.blocks(g.word(call, lengthOfCall), func(left gp) {
 		g.MOVQ(left, length)
-		b := block8{adamW512: g.adamW512(), weights: weights, gradients: gradients, bfloats: bfloats512{halves: halves{g: g}}, coded: 2}
+		b := block8{adamW512: g.adamW512(), weights: weights, gradients: gradients, bfloats: bfloats512{halves: halves{g: g}}, coded: 2, places: places}
 		if weights == bfloat16s || gradients == bfloat16s {
 			b.bfloats = g.bfloats512(true)
 		}
@@ -75,10 +75,10 @@ func (g *generator) adamW8bit512(weights, gradients format) {
 		plain, updated := g.label("plain"), g.label("updated")
 		g.CMPB(g.resolve(g.Param("nesterov")), operand.Imm(0))
 		g.JE(operand.LabelRef(plain))
-		b.pass(b.pointers(), reload(length), func(x values, of part) { b.fast(x, of, true) })
+		b.pass(b.pointers(), g.reload(length), func(x values, of part) { b.fast(x, of, true) })
 		g.JMP(operand.LabelRef(updated))
 		g.Label(plain)
-		b.pass(b.pointers(), reload(length), func(x values, of part) { b.fast(x, of, false) })
+		b.pass(b.pointers(), g.reload(length), func(x values, of part) { b.fast(x, of, false) })
 		g.Label(updated)
 
 		bad, keep, next, notFinite := g.label("bad"), g.label("keep"), g.label("next"), g.unordered(b.probed)
@@ -86,13 +86,13 @@ func (g *generator) adamW8bit512(weights, gradients format) {
 		g.JNZ(operand.LabelRef(bad))
 		g.Label(keep)
 		largest := [2]vec{g.largestLane512(b.largest[0]), g.largestLane512(b.largest[1])}
-		b.storeWeights(reload(base("w")), reload(g.resolve(g.Param("scratch"))), reload(length))
+		b.storeWeights(g.reload(places["w"]), g.reload(g.resolve(g.Param("scratch"))), g.reload(length))
 		for i, moment := range []string{"m", "v"} {
-			x, codes, n := reload(g.resolve(g.Param("scratch"))), reload(base(moment+"Codes")), reload(length)
+			x, codes, n := g.reload(g.resolve(g.Param("scratch"))), g.reload(places[moment+"Codes"]), g.reload(length)
 			g.advance(x, (i+1)*scratchArray)
 			e := g.decadeEncoder512(i == 0, g.number(moment+"Thresholds"))
 			encoders = append(encoders, e)
-			g.scaleBlock(largest[i], e.scale, reload(base(moment+"Scales")), g.resolve(g.Param(moment+"Divisor")), func() {},
+			g.scaleBlock(largest[i], e.scale, g.reload(places[moment+"Scales"]), g.resolve(g.Param(moment+"Divisor")), func() {},
 				func() { e.encode(codes, x, n) },
 				func() {
 					zero := g.GP64()
@@ -101,25 +101,25 @@ func (g *generator) adamW8bit512(weights, gradients format) {
 				})
 		}
 		g.Label(next)
-		moved := reload(length)
-		g.ADDQ(moved, base("mCodes"))
-		g.ADDQ(moved, base("vCodes"))
+		moved := g.reload(length)
+		g.ADDQ(moved, places["mCodes"])
+		g.ADDQ(moved, places["vCodes"])
 		for i, slice := range []string{"w", "g"} {
 			bytes := g.GP64()
 			g.IMUL3Q(operand.Imm(uint64([]format{weights, gradients}[i].bytes)), moved, bytes)
-			g.ADDQ(bytes, base(slice))
+			g.ADDQ(bytes, places[slice])
 		}
-		g.ADDQ(operand.Imm(4), base("mScales"))
-		g.ADDQ(operand.Imm(4), base("vScales"))
+		g.ADDQ(operand.Imm(4), places["mScales"])
+		g.ADDQ(operand.Imm(4), places["vScales"])
 
 		outOfLine = append(outOfLine, func() {
 			g.Label(bad)
-			counts, found := reload(g.resolve(g.Param("counts"))), g.GP64()
+			counts, found := g.reload(g.resolve(g.Param("counts"))), g.GP64()
 			g.XORL(found.As32(), found.As32())
 			for _, z := range b.largest {
 				g.VPXORD(z, z, z)
 			}
-			again, n := g.label("again"), reload(length)
+			again, n := g.label("again"), g.reload(length)
 			from := b.pointers()
 			g.Label(again)
 			lanes := g.atMost(n, 64)
@@ -132,11 +132,13 @@ func (g *generator) adamW8bit512(weights, gradients format) {
 			g.JZ(operand.LabelRef(keep))
 			g.CMPB(g.resolve(g.Param("skip")), operand.Imm(0))
 			g.JE(operand.LabelRef(keep))
-			g.ADDQ(reload(length), at(counts, 8))
+			g.ADDQ(g.reload(length), at(counts, 8))
 			g.INCQ(at(counts, 16))
 			g.JMP(operand.LabelRef(next))
 		})
 	})
+	g.JMP(operand.LabelRef(parameter))
+	g.Label(finished)
 	g.end()
 	for _, emit := range outOfLine {
 		emit()
@@ -153,7 +155,7 @@ func (b *block8) prepare() {
 	b.g.VMOVDQU32(b.g.data("lanes", 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), b.order)
 	for i, moment := range []string{"m", "v"} {
 		b.scales[i], b.largest[i] = b.g.ZMM(), b.g.ZMM()
-		b.g.VBROADCASTSS(at(b.g.pointer(moment+"Scales"), 0), b.scales[i])
+		b.g.VBROADCASTSS(at(b.g.reload(b.places[moment+"Scales"]), 0), b.scales[i])
 		b.g.VPXORD(b.largest[i], b.largest[i], b.largest[i])
 	}
 }
@@ -166,8 +168,8 @@ type pointers8 struct {
 
 func (b *block8) pointers() pointers8 {
 	return pointers8{
-		stream{b.weights, b.g.pointer("w")}, stream{b.gradients, b.g.pointer("g")},
-		[2]gp{b.g.pointer("mCodes"), b.g.pointer("vCodes")}, b.g.number("scratch"), b.g.number("planes"),
+		stream{b.weights, b.g.reload(b.places["w"])}, stream{b.gradients, b.g.reload(b.places["g"])},
+		[2]gp{b.g.reload(b.places["mCodes"]), b.g.reload(b.places["vCodes"])}, b.g.number("scratch"), b.g.number("planes"),
 	}
 }
 

@@ -172,9 +172,37 @@ func (g *generator) nextCall(end string) gp {
 }
 
 // word is one of a call.
-func (g *generator) word(call gp, word int) gp {
+func (g *generator) word(call gp, word int) gp { return g.reload(at(call, 8*word)) }
+
+// places are where in memory the pointers into a parameter are kept.
+type places map[string]mem
+
+func (g *generator) places(names ...string) places {
+	p := places{}
+	for _, name := range names {
+		p[name] = g.AllocLocal(8)
+	}
+	return p
+}
+
+// take copies those that are a call's.
+func (p places) take(g *generator, call gp) {
+	for _, w := range []struct {
+		name string
+		word int
+	}{
+		{"w", weightsOfCall}, {"g", gradientsOfCall}, {"mCodes", mOfCall}, {"vCodes", vOfCall}, {"mScales", mScalesOfCall}, {"vScales", vScalesOfCall},
+	} {
+		if place, ok := p[w.name]; ok {
+			g.MOVQ(g.word(call, w.word), place)
+		}
+	}
+}
+
+// reload is what was kept in memory.
+func (g *generator) reload(m mem) gp {
 	r := g.GP64()
-	g.MOVQ(at(call, 8*word), r)
+	g.MOVQ(m, r)
 	return r
 }
 
