@@ -2,1007 +2,286 @@
 
 //go:build !purego
 
-// func FactorRowsAVX2(means []float32, g []float32, cols int, scale float32)
-// Requires: AVX, AVX2, CMOV, FMA3
-TEXT ·FactorRowsAVX2(SB), $64-60
-	MOVQ         g_base+24(FP), AX
-	VBROADCASTSS scale+56(FP), Y4
-	MOVQ         means_base+0(FP), CX
-	MOVQ         means_len+8(FP), DX
-	MOVQ         cols+48(FP), BX
-	VCVTSI2SDQ   BX, X5, X5
-	CMPQ         DX, $0x01
+// func FactorBandAVX2(totals []float64, lanes *[64][16]float64, sums *[1024]float64, g []float32, columns int, stride int, scale float32, first bool, last bool)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·FactorBandAVX2(SB), $64-86
+	MOVQ         stride+72(FP), DX
+	MOVQ         lanes+24(FP), BX
+	SHLQ         $0x02, DX
+	VBROADCASTSS scale+80(FP), Y0
+	MOVQ         totals_base+0(FP), SI
+	MOVQ         totals_len+8(FP), DI
+	MOVQ         g_base+40(FP), R8
+	CMPQ         DI, $0x01
 	JB           done2
 
 loop1:
-	MOVQ   BX, SI
-	VXORPD X6, X6, X6
-	CMPQ   SI, $0x01
-	JB     done4
+	CMPB    first+84(FP), $0x00
+	JNE     begin4
+	VMOVUPD (BX), Y1
+	VMOVUPD 32(BX), Y2
+	VMOVUPD 64(BX), Y3
+	VMOVUPD 96(BX), Y4
+	JMP     began3
 
-loop3:
-	MOVL    $0x00001000, DI
-	CMPQ    SI, DI
-	CMOVQCS SI, DI
-	SUBQ    DI, SI
-	VXORPD  Y0, Y0, Y0
-	VXORPD  Y1, Y1, Y1
-	VXORPD  Y2, Y2, Y2
-	VXORPD  Y3, Y3, Y3
-	CMPQ    DI, $0x10
-	JB      done6
+begin4:
+	VXORPD Y1, Y1, Y1
+	VXORPD Y2, Y2, Y2
+	VXORPD Y3, Y3, Y3
+	VXORPD Y4, Y4, Y4
 
-loop5:
-	VMULPS      (AX), X4, X7
-	VCVTPS2PD   X7, Y7
-	VFMADD231PD Y7, Y7, Y0
-	VMULPS      16(AX), X4, X7
-	VCVTPS2PD   X7, Y7
-	VFMADD231PD Y7, Y7, Y1
-	VMULPS      32(AX), X4, X7
-	VCVTPS2PD   X7, Y7
-	VFMADD231PD Y7, Y7, Y2
-	VMULPS      48(AX), X4, X7
-	VCVTPS2PD   X7, Y7
-	VFMADD231PD Y7, Y7, Y3
+began3:
+	MOVQ R8, AX
+	MOVQ sums+32(FP), CX
+	MOVQ columns+64(FP), R9
+	CMPQ R9, $0x10
+	JB   done8
+
+loop7:
+	PREFETCHT0  (AX)(DX*1)
+	VMULPS      (AX), X0, X5
+	VCVTPS2PD   X5, Y5
+	VFMADD231PD Y5, Y5, Y1
+	VFMADD213PD (CX), Y5, Y5
+	VMOVUPD     Y5, (CX)
+	VMULPS      16(AX), X0, X5
+	VCVTPS2PD   X5, Y5
+	VFMADD231PD Y5, Y5, Y2
+	VFMADD213PD 32(CX), Y5, Y5
+	VMOVUPD     Y5, 32(CX)
+	VMULPS      32(AX), X0, X5
+	VCVTPS2PD   X5, Y5
+	VFMADD231PD Y5, Y5, Y3
+	VFMADD213PD 64(CX), Y5, Y5
+	VMOVUPD     Y5, 64(CX)
+	VMULPS      48(AX), X0, X5
+	VCVTPS2PD   X5, Y5
+	VFMADD231PD Y5, Y5, Y4
+	VFMADD213PD 96(CX), Y5, Y5
+	VMOVUPD     Y5, 96(CX)
 	ADDQ        $0x00000040, AX
-	SUBQ        $0x10, DI
-	CMPQ        DI, $0x10
-	JAE         loop5
+	ADDQ        $0x00000080, CX
+	SUBQ        $0x10, R9
+	CMPQ        R9, $0x10
+	JAE         loop7
 
-done6:
-	TESTQ   DI, DI
-	JZ      whole7
-	VPXOR   Y7, Y7, Y7
-	VMOVDQU Y7, (SP)
-	VMOVDQU Y7, 32(SP)
-	XORL    R8, R8
-	CMPQ    DI, $0x01
-	JB      done9
+done8:
+	TESTQ   R9, R9
+	JZ      whole9
+	VPXOR   Y5, Y5, Y5
+	VMOVDQU Y5, (SP)
+	VMOVDQU Y5, 32(SP)
+	XORL    R10, R10
+	CMPQ    R9, $0x01
+	JB      done11
 
-loop8:
-	VMOVSS (AX), X7
-	VMULSS X4, X7, X7
-	VMOVSS X7, (SP)(R8*4)
+loop10:
+	VMOVSS (AX), X5
+	VMULSS X0, X5, X5
+	VMOVSS X5, (SP)(R10*4)
 	ADDQ   $0x00000004, AX
-	INCQ   R8
-	SUBQ   $0x01, DI
-	CMPQ   DI, $0x01
-	JAE    loop8
+	INCQ   R10
+	SUBQ   $0x01, R9
+	CMPQ   R9, $0x01
+	JAE    loop10
 
-done9:
-	VCVTPS2PD   (SP), Y7
-	VFMADD231PD Y7, Y7, Y0
-	VCVTPS2PD   16(SP), Y7
-	VFMADD231PD Y7, Y7, Y1
-	VCVTPS2PD   32(SP), Y7
-	VFMADD231PD Y7, Y7, Y2
-	VCVTPS2PD   48(SP), Y7
-	VFMADD231PD Y7, Y7, Y3
+done11:
+	VMOVUPS     (SP), X5
+	VCVTPS2PD   X5, Y5
+	VFMADD231PD Y5, Y5, Y1
+	VFMADD213PD (CX), Y5, Y5
+	VMOVUPD     Y5, (CX)
+	VMOVUPS     16(SP), X5
+	VCVTPS2PD   X5, Y5
+	VFMADD231PD Y5, Y5, Y2
+	VFMADD213PD 32(CX), Y5, Y5
+	VMOVUPD     Y5, 32(CX)
+	VMOVUPS     32(SP), X5
+	VCVTPS2PD   X5, Y5
+	VFMADD231PD Y5, Y5, Y3
+	VFMADD213PD 64(CX), Y5, Y5
+	VMOVUPD     Y5, 64(CX)
+	VMOVUPS     48(SP), X5
+	VCVTPS2PD   X5, Y5
+	VFMADD231PD Y5, Y5, Y4
+	VFMADD213PD 96(CX), Y5, Y5
+	VMOVUPD     Y5, 96(CX)
 
-whole7:
-	VADDPD       Y2, Y0, Y0
+whole9:
+	CMPB         last+85(FP), $0x00
+	JE           keep6
 	VADDPD       Y3, Y1, Y1
-	VADDPD       Y1, Y0, Y0
-	VEXTRACTF128 $0x01, Y0, X1
-	VADDPD       X1, X0, X1
-	VUNPCKHPD    X1, X1, X0
-	VADDSD       X0, X1, X1
-	VADDSD       X1, X6, X6
-	INCQ         SI
-	SUBQ         $0x01, SI
-	CMPQ         SI, $0x01
-	JAE          loop3
+	VADDPD       Y4, Y2, Y2
+	VADDPD       Y2, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPD       X2, X1, X2
+	VUNPCKHPD    X2, X2, X1
+	VADDSD       X1, X2, X2
+	VADDSD       (SI), X2, X2
+	VMOVSD       X2, (SI)
+	JMP          kept5
 
-done4:
-	VDIVSD    X5, X6, X6
-	VCVTSD2SS X6, X6, X6
-	VMOVSS    X6, (CX)
-	ADDQ      $0x00000004, CX
-	SUBQ      $0x01, DX
-	CMPQ      DX, $0x01
-	JAE       loop1
+keep6:
+	VMOVUPD Y1, (BX)
+	VMOVUPD Y2, 32(BX)
+	VMOVUPD Y3, 64(BX)
+	VMOVUPD Y4, 96(BX)
+
+kept5:
+	ADDQ $0x00000008, SI
+	ADDQ $0x00000080, BX
+	ADDQ DX, R8
+	SUBQ $0x01, DI
+	CMPQ DI, $0x01
+	JAE  loop1
 
 done2:
 	VZEROUPPER
 	RET
 
-// func FactorSumsAVX2(sums []float64, g []float32, scale float32)
-// Requires: AVX, AVX2, CMOV, FMA3
-TEXT ·FactorSumsAVX2(SB), $64-52
-	MOVQ         g_base+24(FP), AX
-	VBROADCASTSS scale+48(FP), Y4
-	MOVQ         sums_base+0(FP), CX
-	MOVQ         sums_len+8(FP), DX
-	MOVQ         g_len+32(FP), BX
-	MOVQ         BX, DI
-	SHRQ         $0x0d, DI
-	IMUL3Q       $0x00004000, DI, SI
-	ADDQ         AX, SI
-	LEAQ         (CX)(DI*8), R8
+// func FactorBandBF16AVX2(totals []float64, lanes *[64][16]float64, sums *[1024]float64, g []uint16, columns int, stride int, scale float32, first bool, last bool)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·FactorBandBF16AVX2(SB), $64-86
+	MOVQ         stride+72(FP), DX
+	MOVQ         lanes+24(FP), BX
+	SHLQ         $0x01, DX
+	VBROADCASTSS scale+80(FP), Y0
+	MOVQ         totals_base+0(FP), SI
+	MOVQ         totals_len+8(FP), DI
+	MOVQ         g_base+40(FP), R8
 	CMPQ         DI, $0x01
-	JB           done11
-
-loop10:
-	MOVL   $0x00001000, R9
-	VXORPD Y0, Y0, Y0
-	VXORPD Y1, Y1, Y1
-	VXORPD Y2, Y2, Y2
-	VXORPD Y3, Y3, Y3
-	VXORPD Y5, Y5, Y5
-	VXORPD Y6, Y6, Y6
-	VXORPD Y7, Y7, Y7
-	VXORPD Y8, Y8, Y8
-	CMPQ   R9, $0x10
-	JB     done13
+	JB           done13
 
 loop12:
-	VMULPS      (AX), X4, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y0
-	VMULPS      16(AX), X4, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y1
-	VMULPS      32(AX), X4, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y2
-	VMULPS      48(AX), X4, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y3
-	VMULPS      (SI), X4, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y5
-	VMULPS      16(SI), X4, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y6
-	VMULPS      32(SI), X4, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y7
-	VMULPS      48(SI), X4, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y8
-	ADDQ        $0x00000040, AX
-	ADDQ        $0x00000040, SI
-	SUBQ        $0x10, R9
-	CMPQ        R9, $0x10
-	JAE         loop12
+	CMPB    first+84(FP), $0x00
+	JNE     begin15
+	VMOVUPD (BX), Y1
+	VMOVUPD 32(BX), Y2
+	VMOVUPD 64(BX), Y3
+	VMOVUPD 96(BX), Y4
+	JMP     began14
 
-done13:
-	VADDPD       Y2, Y0, Y0
-	VADDPD       Y3, Y1, Y1
-	VADDPD       Y1, Y0, Y0
-	VEXTRACTF128 $0x01, Y0, X1
-	VADDPD       X1, X0, X1
-	VUNPCKHPD    X1, X1, X0
-	VADDSD       X0, X1, X1
-	VADDPD       Y7, Y5, Y5
-	VADDPD       Y8, Y6, Y6
-	VADDPD       Y6, Y5, Y5
-	VEXTRACTF128 $0x01, Y5, X0
-	VADDPD       X0, X5, X0
-	VUNPCKHPD    X0, X0, X2
-	VADDSD       X2, X0, X0
-	VMOVSD       X1, (CX)
-	VMOVSD       X0, (R8)
-	ADDQ         $0x00000008, CX
-	ADDQ         $0x00000008, R8
-	SUBQ         $0x02, DX
-	SUBQ         $0x00002000, BX
-	SUBQ         $0x01, DI
-	CMPQ         DI, $0x01
-	JAE          loop10
-
-done11:
-	MOVQ R8, CX
-	MOVQ SI, AX
-	CMPQ DX, $0x01
-	JB   done15
-
-loop14:
-	MOVL    $0x00001000, SI
-	CMPQ    BX, SI
-	CMOVQCS BX, SI
-	SUBQ    SI, BX
-	VXORPD  Y0, Y0, Y0
-	VXORPD  Y1, Y1, Y1
-	VXORPD  Y2, Y2, Y2
-	VXORPD  Y3, Y3, Y3
-	CMPQ    SI, $0x10
-	JB      done17
-
-loop16:
-	VMULPS      (AX), X4, X5
-	VCVTPS2PD   X5, Y5
-	VFMADD231PD Y5, Y5, Y0
-	VMULPS      16(AX), X4, X5
-	VCVTPS2PD   X5, Y5
-	VFMADD231PD Y5, Y5, Y1
-	VMULPS      32(AX), X4, X5
-	VCVTPS2PD   X5, Y5
-	VFMADD231PD Y5, Y5, Y2
-	VMULPS      48(AX), X4, X5
-	VCVTPS2PD   X5, Y5
-	VFMADD231PD Y5, Y5, Y3
-	ADDQ        $0x00000040, AX
-	SUBQ        $0x10, SI
-	CMPQ        SI, $0x10
-	JAE         loop16
-
-done17:
-	TESTQ   SI, SI
-	JZ      whole18
-	VPXOR   Y5, Y5, Y5
-	VMOVDQU Y5, (SP)
-	VMOVDQU Y5, 32(SP)
-	XORL    DI, DI
-	CMPQ    SI, $0x01
-	JB      done20
-
-loop19:
-	VMOVSS (AX), X5
-	VMULSS X4, X5, X5
-	VMOVSS X5, (SP)(DI*4)
-	ADDQ   $0x00000004, AX
-	INCQ   DI
-	SUBQ   $0x01, SI
-	CMPQ   SI, $0x01
-	JAE    loop19
-
-done20:
-	VCVTPS2PD   (SP), Y5
-	VFMADD231PD Y5, Y5, Y0
-	VCVTPS2PD   16(SP), Y5
-	VFMADD231PD Y5, Y5, Y1
-	VCVTPS2PD   32(SP), Y5
-	VFMADD231PD Y5, Y5, Y2
-	VCVTPS2PD   48(SP), Y5
-	VFMADD231PD Y5, Y5, Y3
-
-whole18:
-	VADDPD       Y2, Y0, Y0
-	VADDPD       Y3, Y1, Y1
-	VADDPD       Y1, Y0, Y0
-	VEXTRACTF128 $0x01, Y0, X1
-	VADDPD       X1, X0, X1
-	VUNPCKHPD    X1, X1, X0
-	VADDSD       X0, X1, X1
-	VMOVSD       X1, (CX)
-	ADDQ         $0x00000008, CX
-	SUBQ         $0x01, DX
-	CMPQ         DX, $0x01
-	JAE          loop14
-
-done15:
-	VZEROUPPER
-	RET
-
-// func ColumnSquaresAVX2(totals []float64, g []float32, rows int, stride int, scale float32)
-// Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·ColumnSquaresAVX2(SB), $0-68
-	VBROADCASTSS scale+64(FP), Y0
-	MOVQ         totals_base+0(FP), AX
-	MOVQ         g_base+24(FP), CX
-	MOVQ         rows+48(FP), DX
-	MOVQ         stride+56(FP), BX
-	SHLQ         $0x02, BX
-	MOVQ         totals_len+8(FP), SI
-	CMPQ         SI, $0x20
-	JB           done22
-
-loop21:
-	MOVQ CX, DI
-	MOVQ BX, R8
-	SHLQ $0x03, R8
-	ADDQ DI, R8
-	MOVQ DX, R9
-	CMPQ R9, $0x01
-	JB   done24
-
-loop23:
-	VXORPD  Y1, Y1, Y1
-	VXORPD  Y2, Y2, Y2
-	VXORPD  Y3, Y3, Y3
-	VXORPD  Y4, Y4, Y4
-	VXORPD  Y5, Y5, Y5
-	VXORPD  Y6, Y6, Y6
-	VXORPD  Y7, Y7, Y7
-	VXORPD  Y8, Y8, Y8
-	MOVL    $0x00000040, R10
-	CMPQ    R9, R10
-	CMOVQCS R9, R10
-	SUBQ    R10, R9
-	INCQ    R9
-	CMPQ    R10, $0x01
-	JB      done26
-
-loop25:
-	PREFETCHT0  (R8)
-	PREFETCHT0  64(R8)
-	VMULPS      (DI), X0, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y1
-	VMULPS      16(DI), X0, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y2
-	VMULPS      32(DI), X0, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y3
-	VMULPS      48(DI), X0, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y4
-	VMULPS      64(DI), X0, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y5
-	VMULPS      80(DI), X0, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y6
-	VMULPS      96(DI), X0, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y7
-	VMULPS      112(DI), X0, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y8
-	ADDQ        BX, DI
-	ADDQ        BX, R8
-	SUBQ        $0x01, R10
-	CMPQ        R10, $0x01
-	JAE         loop25
-
-done26:
-	VADDPD  (AX), Y1, Y1
-	VMOVUPD Y1, (AX)
-	VADDPD  32(AX), Y2, Y2
-	VMOVUPD Y2, 32(AX)
-	VADDPD  64(AX), Y3, Y3
-	VMOVUPD Y3, 64(AX)
-	VADDPD  96(AX), Y4, Y4
-	VMOVUPD Y4, 96(AX)
-	VADDPD  128(AX), Y5, Y5
-	VMOVUPD Y5, 128(AX)
-	VADDPD  160(AX), Y6, Y6
-	VMOVUPD Y6, 160(AX)
-	VADDPD  192(AX), Y7, Y7
-	VMOVUPD Y7, 192(AX)
-	VADDPD  224(AX), Y8, Y8
-	VMOVUPD Y8, 224(AX)
-	SUBQ    $0x01, R9
-	CMPQ    R9, $0x01
-	JAE     loop23
-
-done24:
-	ADDQ $0x00000100, AX
-	ADDQ $0x00000080, CX
-	SUBQ $0x20, SI
-	CMPQ SI, $0x20
-	JAE  loop21
-
-done22:
-	CMPQ SI, $0x04
-	JB   done28
-
-loop27:
-	MOVQ CX, DI
-	MOVQ BX, R8
-	SHLQ $0x03, R8
-	ADDQ DI, R8
-	MOVQ DX, R9
-	CMPQ R9, $0x01
-	JB   done30
-
-loop29:
-	VXORPD  Y1, Y1, Y1
-	MOVL    $0x00000040, R10
-	CMPQ    R9, R10
-	CMOVQCS R9, R10
-	SUBQ    R10, R9
-	INCQ    R9
-	CMPQ    R10, $0x01
-	JB      done32
-
-loop31:
-	PREFETCHT0  (R8)
-	VMULPS      (DI), X0, X2
-	VCVTPS2PD   X2, Y2
-	VFMADD231PD Y2, Y2, Y1
-	ADDQ        BX, DI
-	ADDQ        BX, R8
-	SUBQ        $0x01, R10
-	CMPQ        R10, $0x01
-	JAE         loop31
-
-done32:
-	VADDPD  (AX), Y1, Y1
-	VMOVUPD Y1, (AX)
-	SUBQ    $0x01, R9
-	CMPQ    R9, $0x01
-	JAE     loop29
-
-done30:
-	ADDQ $0x00000020, AX
-	ADDQ $0x00000010, CX
-	SUBQ $0x04, SI
-	CMPQ SI, $0x04
-	JAE  loop27
-
-done28:
-	CMPQ SI, $0x01
-	JB   done34
-
-loop33:
-	MOVQ CX, DI
-	MOVQ BX, R8
-	SHLQ $0x03, R8
-	ADDQ DI, R8
-	MOVQ DX, R9
-	CMPQ R9, $0x01
-	JB   done36
-
-loop35:
-	VXORPD  Y1, Y1, Y1
-	MOVL    $0x00000040, R10
-	CMPQ    R9, R10
-	CMOVQCS R9, R10
-	SUBQ    R10, R9
-	INCQ    R9
-	CMPQ    R10, $0x01
-	JB      done38
-
-loop37:
-	PREFETCHT0  (R8)
-	VMOVSS      (DI), X2
-	VMULSS      X2, X0, X2
-	VCVTPS2PD   X2, Y2
-	VFMADD231PD Y2, Y2, Y1
-	ADDQ        BX, DI
-	ADDQ        BX, R8
-	SUBQ        $0x01, R10
-	CMPQ        R10, $0x01
-	JAE         loop37
-
-done38:
-	VADDSD (AX), X1, X1
-	VMOVSD X1, (AX)
-	SUBQ   $0x01, R9
-	CMPQ   R9, $0x01
-	JAE    loop35
-
-done36:
-	ADDQ $0x00000008, AX
-	ADDQ $0x00000004, CX
-	SUBQ $0x01, SI
-	CMPQ SI, $0x01
-	JAE  loop33
-
-done34:
-	VZEROUPPER
-	RET
-
-// func FactorRowsBF16AVX2(means []float32, g []uint16, cols int, scale float32)
-// Requires: AVX, AVX2, CMOV, FMA3
-TEXT ·FactorRowsBF16AVX2(SB), $64-60
-	MOVQ         g_base+24(FP), AX
-	VBROADCASTSS scale+56(FP), Y4
-	MOVQ         means_base+0(FP), CX
-	MOVQ         means_len+8(FP), DX
-	MOVQ         cols+48(FP), BX
-	VCVTSI2SDQ   BX, X5, X5
-	CMPQ         DX, $0x01
-	JB           done40
-
-loop39:
-	MOVQ   BX, SI
-	VXORPD X6, X6, X6
-	CMPQ   SI, $0x01
-	JB     done42
-
-loop41:
-	MOVL    $0x00001000, DI
-	CMPQ    SI, DI
-	CMOVQCS SI, DI
-	SUBQ    DI, SI
-	VXORPD  Y0, Y0, Y0
-	VXORPD  Y1, Y1, Y1
-	VXORPD  Y2, Y2, Y2
-	VXORPD  Y3, Y3, Y3
-	CMPQ    DI, $0x10
-	JB      done44
-
-loop43:
-	VPMOVZXWD   (AX), X7
-	VPSLLD      $0x10, X7, X7
-	VMULPS      X4, X7, X7
-	VCVTPS2PD   X7, Y7
-	VFMADD231PD Y7, Y7, Y0
-	VPMOVZXWD   8(AX), X7
-	VPSLLD      $0x10, X7, X7
-	VMULPS      X4, X7, X7
-	VCVTPS2PD   X7, Y7
-	VFMADD231PD Y7, Y7, Y1
-	VPMOVZXWD   16(AX), X7
-	VPSLLD      $0x10, X7, X7
-	VMULPS      X4, X7, X7
-	VCVTPS2PD   X7, Y7
-	VFMADD231PD Y7, Y7, Y2
-	VPMOVZXWD   24(AX), X7
-	VPSLLD      $0x10, X7, X7
-	VMULPS      X4, X7, X7
-	VCVTPS2PD   X7, Y7
-	VFMADD231PD Y7, Y7, Y3
-	ADDQ        $0x00000020, AX
-	SUBQ        $0x10, DI
-	CMPQ        DI, $0x10
-	JAE         loop43
-
-done44:
-	TESTQ   DI, DI
-	JZ      whole45
-	VPXOR   Y7, Y7, Y7
-	VMOVDQU Y7, (SP)
-	VMOVDQU Y7, 32(SP)
-	XORL    R8, R8
-	CMPQ    DI, $0x01
-	JB      done47
-
-loop46:
-	MOVWLZX (AX), R9
-	VMOVD   R9, X7
-	VPSLLD  $0x10, Y7, Y7
-	VMULSS  X4, X7, X7
-	VMOVSS  X7, (SP)(R8*4)
-	ADDQ    $0x00000002, AX
-	INCQ    R8
-	SUBQ    $0x01, DI
-	CMPQ    DI, $0x01
-	JAE     loop46
-
-done47:
-	VCVTPS2PD   (SP), Y7
-	VFMADD231PD Y7, Y7, Y0
-	VCVTPS2PD   16(SP), Y7
-	VFMADD231PD Y7, Y7, Y1
-	VCVTPS2PD   32(SP), Y7
-	VFMADD231PD Y7, Y7, Y2
-	VCVTPS2PD   48(SP), Y7
-	VFMADD231PD Y7, Y7, Y3
-
-whole45:
-	VADDPD       Y2, Y0, Y0
-	VADDPD       Y3, Y1, Y1
-	VADDPD       Y1, Y0, Y0
-	VEXTRACTF128 $0x01, Y0, X1
-	VADDPD       X1, X0, X1
-	VUNPCKHPD    X1, X1, X0
-	VADDSD       X0, X1, X1
-	VADDSD       X1, X6, X6
-	INCQ         SI
-	SUBQ         $0x01, SI
-	CMPQ         SI, $0x01
-	JAE          loop41
-
-done42:
-	VDIVSD    X5, X6, X6
-	VCVTSD2SS X6, X6, X6
-	VMOVSS    X6, (CX)
-	ADDQ      $0x00000004, CX
-	SUBQ      $0x01, DX
-	CMPQ      DX, $0x01
-	JAE       loop39
-
-done40:
-	VZEROUPPER
-	RET
-
-// func FactorSumsBF16AVX2(sums []float64, g []uint16, scale float32)
-// Requires: AVX, AVX2, CMOV, FMA3
-TEXT ·FactorSumsBF16AVX2(SB), $64-52
-	MOVQ         g_base+24(FP), AX
-	VBROADCASTSS scale+48(FP), Y4
-	MOVQ         sums_base+0(FP), CX
-	MOVQ         sums_len+8(FP), DX
-	MOVQ         g_len+32(FP), BX
-	MOVQ         BX, DI
-	SHRQ         $0x0d, DI
-	IMUL3Q       $0x00002000, DI, SI
-	ADDQ         AX, SI
-	LEAQ         (CX)(DI*8), R8
-	CMPQ         DI, $0x01
-	JB           done49
-
-loop48:
-	MOVL   $0x00001000, R9
-	VXORPD Y0, Y0, Y0
+begin15:
 	VXORPD Y1, Y1, Y1
 	VXORPD Y2, Y2, Y2
 	VXORPD Y3, Y3, Y3
-	VXORPD Y5, Y5, Y5
-	VXORPD Y6, Y6, Y6
-	VXORPD Y7, Y7, Y7
-	VXORPD Y8, Y8, Y8
-	CMPQ   R9, $0x10
-	JB     done51
+	VXORPD Y4, Y4, Y4
 
-loop50:
-	VPMOVZXWD   (AX), X9
-	VPSLLD      $0x10, X9, X9
-	VMULPS      X4, X9, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y0
-	VPMOVZXWD   8(AX), X9
-	VPSLLD      $0x10, X9, X9
-	VMULPS      X4, X9, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y1
-	VPMOVZXWD   16(AX), X9
-	VPSLLD      $0x10, X9, X9
-	VMULPS      X4, X9, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y2
-	VPMOVZXWD   24(AX), X9
-	VPSLLD      $0x10, X9, X9
-	VMULPS      X4, X9, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y3
-	VPMOVZXWD   (SI), X9
-	VPSLLD      $0x10, X9, X9
-	VMULPS      X4, X9, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y5
-	VPMOVZXWD   8(SI), X9
-	VPSLLD      $0x10, X9, X9
-	VMULPS      X4, X9, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y6
-	VPMOVZXWD   16(SI), X9
-	VPSLLD      $0x10, X9, X9
-	VMULPS      X4, X9, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y7
-	VPMOVZXWD   24(SI), X9
-	VPSLLD      $0x10, X9, X9
-	VMULPS      X4, X9, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y8
-	ADDQ        $0x00000020, AX
-	ADDQ        $0x00000020, SI
-	SUBQ        $0x10, R9
-	CMPQ        R9, $0x10
-	JAE         loop50
+began14:
+	MOVQ R8, AX
+	MOVQ sums+32(FP), CX
+	MOVQ columns+64(FP), R9
+	CMPQ R9, $0x10
+	JB   done19
 
-done51:
-	VADDPD       Y2, Y0, Y0
-	VADDPD       Y3, Y1, Y1
-	VADDPD       Y1, Y0, Y0
-	VEXTRACTF128 $0x01, Y0, X1
-	VADDPD       X1, X0, X1
-	VUNPCKHPD    X1, X1, X0
-	VADDSD       X0, X1, X1
-	VADDPD       Y7, Y5, Y5
-	VADDPD       Y8, Y6, Y6
-	VADDPD       Y6, Y5, Y5
-	VEXTRACTF128 $0x01, Y5, X0
-	VADDPD       X0, X5, X0
-	VUNPCKHPD    X0, X0, X2
-	VADDSD       X2, X0, X0
-	VMOVSD       X1, (CX)
-	VMOVSD       X0, (R8)
-	ADDQ         $0x00000008, CX
-	ADDQ         $0x00000008, R8
-	SUBQ         $0x02, DX
-	SUBQ         $0x00002000, BX
-	SUBQ         $0x01, DI
-	CMPQ         DI, $0x01
-	JAE          loop48
-
-done49:
-	MOVQ R8, CX
-	MOVQ SI, AX
-	CMPQ DX, $0x01
-	JB   done53
-
-loop52:
-	MOVL    $0x00001000, SI
-	CMPQ    BX, SI
-	CMOVQCS BX, SI
-	SUBQ    SI, BX
-	VXORPD  Y0, Y0, Y0
-	VXORPD  Y1, Y1, Y1
-	VXORPD  Y2, Y2, Y2
-	VXORPD  Y3, Y3, Y3
-	CMPQ    SI, $0x10
-	JB      done55
-
-loop54:
+loop18:
+	PREFETCHT0  (AX)(DX*1)
 	VPMOVZXWD   (AX), X5
 	VPSLLD      $0x10, X5, X5
-	VMULPS      X4, X5, X5
-	VCVTPS2PD   X5, Y5
-	VFMADD231PD Y5, Y5, Y0
-	VPMOVZXWD   8(AX), X5
-	VPSLLD      $0x10, X5, X5
-	VMULPS      X4, X5, X5
+	VMULPS      X0, X5, X5
 	VCVTPS2PD   X5, Y5
 	VFMADD231PD Y5, Y5, Y1
-	VPMOVZXWD   16(AX), X5
+	VFMADD213PD (CX), Y5, Y5
+	VMOVUPD     Y5, (CX)
+	VPMOVZXWD   8(AX), X5
 	VPSLLD      $0x10, X5, X5
-	VMULPS      X4, X5, X5
+	VMULPS      X0, X5, X5
 	VCVTPS2PD   X5, Y5
 	VFMADD231PD Y5, Y5, Y2
-	VPMOVZXWD   24(AX), X5
+	VFMADD213PD 32(CX), Y5, Y5
+	VMOVUPD     Y5, 32(CX)
+	VPMOVZXWD   16(AX), X5
 	VPSLLD      $0x10, X5, X5
-	VMULPS      X4, X5, X5
+	VMULPS      X0, X5, X5
 	VCVTPS2PD   X5, Y5
 	VFMADD231PD Y5, Y5, Y3
+	VFMADD213PD 64(CX), Y5, Y5
+	VMOVUPD     Y5, 64(CX)
+	VPMOVZXWD   24(AX), X5
+	VPSLLD      $0x10, X5, X5
+	VMULPS      X0, X5, X5
+	VCVTPS2PD   X5, Y5
+	VFMADD231PD Y5, Y5, Y4
+	VFMADD213PD 96(CX), Y5, Y5
+	VMOVUPD     Y5, 96(CX)
 	ADDQ        $0x00000020, AX
-	SUBQ        $0x10, SI
-	CMPQ        SI, $0x10
-	JAE         loop54
+	ADDQ        $0x00000080, CX
+	SUBQ        $0x10, R9
+	CMPQ        R9, $0x10
+	JAE         loop18
 
-done55:
-	TESTQ   SI, SI
-	JZ      whole56
+done19:
+	TESTQ   R9, R9
+	JZ      whole20
 	VPXOR   Y5, Y5, Y5
 	VMOVDQU Y5, (SP)
 	VMOVDQU Y5, 32(SP)
-	XORL    DI, DI
-	CMPQ    SI, $0x01
-	JB      done58
+	XORL    R10, R10
+	CMPQ    R9, $0x01
+	JB      done22
 
-loop57:
-	MOVWLZX (AX), R8
-	VMOVD   R8, X5
+loop21:
+	MOVWLZX (AX), R11
+	VMOVD   R11, X5
 	VPSLLD  $0x10, Y5, Y5
-	VMULSS  X4, X5, X5
-	VMOVSS  X5, (SP)(DI*4)
+	VMULSS  X0, X5, X5
+	VMOVSS  X5, (SP)(R10*4)
 	ADDQ    $0x00000002, AX
-	INCQ    DI
-	SUBQ    $0x01, SI
-	CMPQ    SI, $0x01
-	JAE     loop57
+	INCQ    R10
+	SUBQ    $0x01, R9
+	CMPQ    R9, $0x01
+	JAE     loop21
 
-done58:
-	VCVTPS2PD   (SP), Y5
-	VFMADD231PD Y5, Y5, Y0
-	VCVTPS2PD   16(SP), Y5
+done22:
+	VMOVUPS     (SP), X5
+	VCVTPS2PD   X5, Y5
 	VFMADD231PD Y5, Y5, Y1
-	VCVTPS2PD   32(SP), Y5
+	VFMADD213PD (CX), Y5, Y5
+	VMOVUPD     Y5, (CX)
+	VMOVUPS     16(SP), X5
+	VCVTPS2PD   X5, Y5
 	VFMADD231PD Y5, Y5, Y2
-	VCVTPS2PD   48(SP), Y5
+	VFMADD213PD 32(CX), Y5, Y5
+	VMOVUPD     Y5, 32(CX)
+	VMOVUPS     32(SP), X5
+	VCVTPS2PD   X5, Y5
 	VFMADD231PD Y5, Y5, Y3
+	VFMADD213PD 64(CX), Y5, Y5
+	VMOVUPD     Y5, 64(CX)
+	VMOVUPS     48(SP), X5
+	VCVTPS2PD   X5, Y5
+	VFMADD231PD Y5, Y5, Y4
+	VFMADD213PD 96(CX), Y5, Y5
+	VMOVUPD     Y5, 96(CX)
 
-whole56:
-	VADDPD       Y2, Y0, Y0
+whole20:
+	CMPB         last+85(FP), $0x00
+	JE           keep17
 	VADDPD       Y3, Y1, Y1
-	VADDPD       Y1, Y0, Y0
-	VEXTRACTF128 $0x01, Y0, X1
-	VADDPD       X1, X0, X1
-	VUNPCKHPD    X1, X1, X0
-	VADDSD       X0, X1, X1
-	VMOVSD       X1, (CX)
-	ADDQ         $0x00000008, CX
-	SUBQ         $0x01, DX
-	CMPQ         DX, $0x01
-	JAE          loop52
+	VADDPD       Y4, Y2, Y2
+	VADDPD       Y2, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPD       X2, X1, X2
+	VUNPCKHPD    X2, X2, X1
+	VADDSD       X1, X2, X2
+	VADDSD       (SI), X2, X2
+	VMOVSD       X2, (SI)
+	JMP          kept16
 
-done53:
-	VZEROUPPER
-	RET
+keep17:
+	VMOVUPD Y1, (BX)
+	VMOVUPD Y2, 32(BX)
+	VMOVUPD Y3, 64(BX)
+	VMOVUPD Y4, 96(BX)
 
-// func ColumnSquaresBF16AVX2(totals []float64, g []uint16, rows int, stride int, scale float32)
-// Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·ColumnSquaresBF16AVX2(SB), $0-68
-	VBROADCASTSS scale+64(FP), Y0
-	MOVQ         totals_base+0(FP), AX
-	MOVQ         g_base+24(FP), CX
-	MOVQ         rows+48(FP), DX
-	MOVQ         stride+56(FP), BX
-	SHLQ         $0x01, BX
-	MOVQ         totals_len+8(FP), SI
-	CMPQ         SI, $0x20
-	JB           done60
+kept16:
+	ADDQ $0x00000008, SI
+	ADDQ $0x00000080, BX
+	ADDQ DX, R8
+	SUBQ $0x01, DI
+	CMPQ DI, $0x01
+	JAE  loop12
 
-loop59:
-	MOVQ CX, DI
-	MOVQ BX, R8
-	SHLQ $0x03, R8
-	ADDQ DI, R8
-	MOVQ DX, R9
-	CMPQ R9, $0x01
-	JB   done62
-
-loop61:
-	VXORPD  Y1, Y1, Y1
-	VXORPD  Y2, Y2, Y2
-	VXORPD  Y3, Y3, Y3
-	VXORPD  Y4, Y4, Y4
-	VXORPD  Y5, Y5, Y5
-	VXORPD  Y6, Y6, Y6
-	VXORPD  Y7, Y7, Y7
-	VXORPD  Y8, Y8, Y8
-	MOVL    $0x00000040, R10
-	CMPQ    R9, R10
-	CMOVQCS R9, R10
-	SUBQ    R10, R9
-	INCQ    R9
-	CMPQ    R10, $0x01
-	JB      done64
-
-loop63:
-	PREFETCHT0  (R8)
-	VPMOVZXWD   (DI), X9
-	VPSLLD      $0x10, X9, X9
-	VMULPS      X0, X9, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y1
-	VPMOVZXWD   8(DI), X9
-	VPSLLD      $0x10, X9, X9
-	VMULPS      X0, X9, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y2
-	VPMOVZXWD   16(DI), X9
-	VPSLLD      $0x10, X9, X9
-	VMULPS      X0, X9, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y3
-	VPMOVZXWD   24(DI), X9
-	VPSLLD      $0x10, X9, X9
-	VMULPS      X0, X9, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y4
-	VPMOVZXWD   32(DI), X9
-	VPSLLD      $0x10, X9, X9
-	VMULPS      X0, X9, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y5
-	VPMOVZXWD   40(DI), X9
-	VPSLLD      $0x10, X9, X9
-	VMULPS      X0, X9, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y6
-	VPMOVZXWD   48(DI), X9
-	VPSLLD      $0x10, X9, X9
-	VMULPS      X0, X9, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y7
-	VPMOVZXWD   56(DI), X9
-	VPSLLD      $0x10, X9, X9
-	VMULPS      X0, X9, X9
-	VCVTPS2PD   X9, Y9
-	VFMADD231PD Y9, Y9, Y8
-	ADDQ        BX, DI
-	ADDQ        BX, R8
-	SUBQ        $0x01, R10
-	CMPQ        R10, $0x01
-	JAE         loop63
-
-done64:
-	VADDPD  (AX), Y1, Y1
-	VMOVUPD Y1, (AX)
-	VADDPD  32(AX), Y2, Y2
-	VMOVUPD Y2, 32(AX)
-	VADDPD  64(AX), Y3, Y3
-	VMOVUPD Y3, 64(AX)
-	VADDPD  96(AX), Y4, Y4
-	VMOVUPD Y4, 96(AX)
-	VADDPD  128(AX), Y5, Y5
-	VMOVUPD Y5, 128(AX)
-	VADDPD  160(AX), Y6, Y6
-	VMOVUPD Y6, 160(AX)
-	VADDPD  192(AX), Y7, Y7
-	VMOVUPD Y7, 192(AX)
-	VADDPD  224(AX), Y8, Y8
-	VMOVUPD Y8, 224(AX)
-	SUBQ    $0x01, R9
-	CMPQ    R9, $0x01
-	JAE     loop61
-
-done62:
-	ADDQ $0x00000100, AX
-	ADDQ $0x00000040, CX
-	SUBQ $0x20, SI
-	CMPQ SI, $0x20
-	JAE  loop59
-
-done60:
-	CMPQ SI, $0x04
-	JB   done66
-
-loop65:
-	MOVQ CX, DI
-	MOVQ BX, R8
-	SHLQ $0x03, R8
-	ADDQ DI, R8
-	MOVQ DX, R9
-	CMPQ R9, $0x01
-	JB   done68
-
-loop67:
-	VXORPD  Y1, Y1, Y1
-	MOVL    $0x00000040, R10
-	CMPQ    R9, R10
-	CMOVQCS R9, R10
-	SUBQ    R10, R9
-	INCQ    R9
-	CMPQ    R10, $0x01
-	JB      done70
-
-loop69:
-	PREFETCHT0  (R8)
-	VPMOVZXWD   (DI), X2
-	VPSLLD      $0x10, X2, X2
-	VMULPS      X0, X2, X2
-	VCVTPS2PD   X2, Y2
-	VFMADD231PD Y2, Y2, Y1
-	ADDQ        BX, DI
-	ADDQ        BX, R8
-	SUBQ        $0x01, R10
-	CMPQ        R10, $0x01
-	JAE         loop69
-
-done70:
-	VADDPD  (AX), Y1, Y1
-	VMOVUPD Y1, (AX)
-	SUBQ    $0x01, R9
-	CMPQ    R9, $0x01
-	JAE     loop67
-
-done68:
-	ADDQ $0x00000020, AX
-	ADDQ $0x00000008, CX
-	SUBQ $0x04, SI
-	CMPQ SI, $0x04
-	JAE  loop65
-
-done66:
-	CMPQ SI, $0x01
-	JB   done72
-
-loop71:
-	MOVQ CX, DI
-	MOVQ BX, R8
-	SHLQ $0x03, R8
-	ADDQ DI, R8
-	MOVQ DX, R9
-	CMPQ R9, $0x01
-	JB   done74
-
-loop73:
-	VXORPD  Y1, Y1, Y1
-	MOVL    $0x00000040, R10
-	CMPQ    R9, R10
-	CMOVQCS R9, R10
-	SUBQ    R10, R9
-	INCQ    R9
-	CMPQ    R10, $0x01
-	JB      done76
-
-loop75:
-	PREFETCHT0  (R8)
-	MOVWLZX     (DI), R11
-	VMOVD       R11, X2
-	VPSLLD      $0x10, Y2, Y2
-	VMULSS      X2, X0, X2
-	VCVTPS2PD   X2, Y2
-	VFMADD231PD Y2, Y2, Y1
-	ADDQ        BX, DI
-	ADDQ        BX, R8
-	SUBQ        $0x01, R10
-	CMPQ        R10, $0x01
-	JAE         loop75
-
-done76:
-	VADDSD (AX), X1, X1
-	VMOVSD X1, (AX)
-	SUBQ   $0x01, R9
-	CMPQ   R9, $0x01
-	JAE    loop73
-
-done74:
-	ADDQ $0x00000008, AX
-	ADDQ $0x00000002, CX
-	SUBQ $0x01, SI
-	CMPQ SI, $0x01
-	JAE  loop71
-
-done72:
+done13:
 	VZEROUPPER
 	RET

@@ -4,76 +4,48 @@
 
 package amd64
 
-// FactorRowsAVX512 sets each of means to the mean square of a row of g times scale.
+// FactorBandAVX512 adds the squares of the first columns of g, up to 1024, times scale to the
+// sums, and those of each row, in the order of the sums of squares, to its lanes. The first
+// columns of a chunk begin the lanes, and after the last ones their sum is added to the total. g
+// has a row of stride elements for each total, up to 64. Sums after the columns may change too.
+// A call of 64 rows takes about 10 µs.
 //
-//	reference.FactorRows(means, reference.Floats{F32: g}, cols, scale)
-//
-//go:noescape
-func FactorRowsAVX512(means []float32, g []float32, cols int, scale float32)
-
-// FactorSumsAVX512 sets each of the sums to that of the squares of 4096 elements of g times
-// scale, the last of what is left, in the order of the sums of squares. Sixteen chunks take
-// about 20 µs.
-//
-//	for i, v := range g {
-//		x[i] = v * scale
-//	}
-//	reference.ChunkSums(sums, reference.Floats{F32: x})
-//
-//go:noescape
-func FactorSumsAVX512(sums []float64, g []float32, scale float32)
-
-// ColumnSquaresAVX512 adds to totals the sums of the squares of the first columns of g times
-// scale; g has rows of stride elements. Sums of 64 rows are added one after another. A call of
-// 200,000 elements takes about 100 µs.
-//
-//	for lo := 0; lo < rows; lo += 64 {
-//		for j := range totals {
-//			sum := 0.0
-//			for i := lo; i < min(lo+64, rows); i++ {
-//				x := float64(g[i*stride+j] * scale)
-//				sum += x * x
-//			}
-//			totals[j] += sum
+//	for i := range totals {
+//		if first {
+//			lanes[i] = [16]float64{}
+//		}
+//		for j := range columns {
+//			x := float64(g[i*stride+j] * scale)
+//			lanes[i][j%16] += x * x
+//			sums[j] += x * x
+//		}
+//		if last {
+//			totals[i] += sum(lanes[i])
 //		}
 //	}
 //
 //go:noescape
-func ColumnSquaresAVX512(totals []float64, g []float32, rows int, stride int, scale float32)
+func FactorBandAVX512(totals []float64, lanes *[64][16]float64, sums *[1024]float64, g []float32, columns int, stride int, scale float32, first bool, last bool)
 
-// FactorRowsBF16AVX512 sets each of means to the mean square of a row of g times scale.
+// FactorBandBF16AVX512 adds the squares of the first columns of g, up to 1024, times scale to the
+// sums, and those of each row, in the order of the sums of squares, to its lanes. The first
+// columns of a chunk begin the lanes, and after the last ones their sum is added to the total. g
+// has a row of stride elements for each total, up to 64. Sums after the columns may change too.
+// A call of 64 rows takes about 10 µs.
 //
-//	reference.FactorRows(means, reference.Floats{BF16: g as bf16}, cols, scale)
-//
-//go:noescape
-func FactorRowsBF16AVX512(means []float32, g []uint16, cols int, scale float32)
-
-// FactorSumsBF16AVX512 sets each of the sums to that of the squares of 4096 elements of g times
-// scale, the last of what is left, in the order of the sums of squares. Sixteen chunks take
-// about 20 µs.
-//
-//	for i, v := range g {
-//		x[i] = bf16.BF16(v).Float32() * scale
-//	}
-//	reference.ChunkSums(sums, reference.Floats{F32: x})
-//
-//go:noescape
-func FactorSumsBF16AVX512(sums []float64, g []uint16, scale float32)
-
-// ColumnSquaresBF16AVX512 adds to totals the sums of the squares of the first columns of g times
-// scale; g has rows of stride elements. Sums of 64 rows are added one after another. A call of
-// 200,000 elements takes about 100 µs.
-//
-//	for lo := 0; lo < rows; lo += 64 {
-//		for j := range totals {
-//			sum := 0.0
-//			for i := lo; i < min(lo+64, rows); i++ {
-//				x := float64(bf16.BF16(g[i*stride+j]).Float32() * scale)
-//				sum += x * x
-//			}
-//			totals[j] += sum
+//	for i := range totals {
+//		if first {
+//			lanes[i] = [16]float64{}
+//		}
+//		for j := range columns {
+//			x := float64(bf16.BF16(g[i*stride+j]).Float32() * scale)
+//			lanes[i][j%16] += x * x
+//			sums[j] += x * x
+//		}
+//		if last {
+//			totals[i] += sum(lanes[i])
 //		}
 //	}
 //
 //go:noescape
-func ColumnSquaresBF16AVX512(totals []float64, g []uint16, rows int, stride int, scale float32)
+func FactorBandBF16AVX512(totals []float64, lanes *[64][16]float64, sums *[1024]float64, g []uint16, columns int, stride int, scale float32, first bool, last bool)

@@ -2,929 +2,269 @@
 
 //go:build !purego
 
-#include "textflag.h"
-
-// func FactorRowsAVX512(means []float32, g []float32, cols int, scale float32)
-// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV
-TEXT ·FactorRowsAVX512(SB), $0-60
-	MOVQ         g_base+24(FP), AX
-	VBROADCASTSS scale+56(FP), Z2
-	MOVQ         means_base+0(FP), CX
-	MOVQ         means_len+8(FP), DX
-	MOVQ         cols+48(FP), BX
-	VCVTSI2SDQ   BX, X3, X3
-	CMPQ         DX, $0x01
+// func FactorBandAVX512(totals []float64, lanes *[64][16]float64, sums *[1024]float64, g []float32, columns int, stride int, scale float32, first bool, last bool)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2, MMX+
+TEXT ·FactorBandAVX512(SB), $0-86
+	MOVQ         stride+72(FP), DX
+	MOVQ         lanes+24(FP), BX
+	SHLQ         $0x02, DX
+	VBROADCASTSS scale+80(FP), Z0
+	MOVQ         totals_base+0(FP), SI
+	MOVQ         totals_len+8(FP), DI
+	MOVQ         g_base+40(FP), R8
+	CMPQ         DI, $0x01
 	JB           done2
 
 loop1:
-	MOVQ   BX, SI
-	VXORPD X4, X4, X4
-	CMPQ   SI, $0x01
-	JB     done4
+	CMPB    first+84(FP), $0x00
+	JNE     begin4
+	VMOVUPD (BX), Z1
+	VMOVUPD 64(BX), Z2
+	JMP     began3
 
-loop3:
-	MOVL    $0x00001000, DI
-	CMPQ    SI, DI
-	CMOVQCS SI, DI
-	SUBQ    DI, SI
-	VPXORQ  Z0, Z0, Z0
-	VPXORQ  Z1, Z1, Z1
-	CMPQ    DI, $0x10
-	JB      done6
+begin4:
+	VPXORQ Z1, Z1, Z1
+	VPXORQ Z2, Z2, Z2
 
-loop5:
-	VMULPS      (AX), Y2, Y5
-	VCVTPS2PD   Y5, Z5
-	VMULPS      32(AX), Y2, Y6
-	VCVTPS2PD   Y6, Z6
-	VFMADD231PD Z5, Z5, Z0
-	VFMADD231PD Z6, Z6, Z1
+began3:
+	MOVQ R8, AX
+	MOVQ sums+32(FP), CX
+	MOVQ columns+64(FP), R9
+	CMPQ R9, $0x20
+	JB   done8
+
+loop7:
+	PREFETCHT0  (AX)(DX*1)
+	VMULPS      (AX), Y0, Y3
+	VCVTPS2PD   Y3, Z3
+	VMULPS      32(AX), Y0, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z3, Z3, Z1
+	VFMADD213PD (CX), Z3, Z3
+	VMOVUPD     Z3, (CX)
+	VFMADD231PD Z4, Z4, Z2
+	VFMADD213PD 64(CX), Z4, Z4
+	VMOVUPD     Z4, 64(CX)
+	VMULPS      64(AX), Y0, Y3
+	VCVTPS2PD   Y3, Z3
+	VMULPS      96(AX), Y0, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z3, Z3, Z1
+	VFMADD213PD 128(CX), Z3, Z3
+	VMOVUPD     Z3, 128(CX)
+	VFMADD231PD Z4, Z4, Z2
+	VFMADD213PD 192(CX), Z4, Z4
+	VMOVUPD     Z4, 192(CX)
+	ADDQ        $0x00000080, AX
+	ADDQ        $0x00000100, CX
+	SUBQ        $0x20, R9
+	CMPQ        R9, $0x20
+	JAE         loop7
+
+done8:
+	CMPQ R9, $0x10
+	JB   done10
+
+loop9:
+	PREFETCHT0  (AX)(DX*1)
+	VMULPS      (AX), Y0, Y3
+	VCVTPS2PD   Y3, Z3
+	VMULPS      32(AX), Y0, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z3, Z3, Z1
+	VFMADD213PD (CX), Z3, Z3
+	VMOVUPD     Z3, (CX)
+	VFMADD231PD Z4, Z4, Z2
+	VFMADD213PD 64(CX), Z4, Z4
+	VMOVUPD     Z4, 64(CX)
 	ADDQ        $0x00000040, AX
-	SUBQ        $0x10, DI
-	CMPQ        DI, $0x10
-	JAE         loop5
+	ADDQ        $0x00000080, CX
+	SUBQ        $0x10, R9
+	CMPQ        R9, $0x10
+	JAE         loop9
 
-done6:
-	TESTQ       DI, DI
-	JZ          whole7
-	MOVQ        $-1, R8
-	BZHIQ       DI, R8, R8
-	KMOVW       R8, K1
-	VMOVUPS.Z   (AX), K1, Y5
-	VMULPS.Z    Y5, Y2, K1, Y5
-	VCVTPS2PD   Y5, Z5
-	KSHIFTRW    $0x08, K1, K1
-	VMOVUPS.Z   32(AX), K1, Y6
-	VMULPS.Z    Y6, Y2, K1, Y6
-	VCVTPS2PD   Y6, Z6
-	VFMADD231PD Z5, Z5, Z0
-	VFMADD231PD Z6, Z6, Z1
-	LEAQ        (AX)(DI*4), AX
+done10:
+	TESTQ         R9, R9
+	JZ            done11
+	MOVQ          $-1, R10
+	BZHIQ         R9, R10, R10
+	KMOVW         R10, K1
+	PREFETCHT0    (AX)(DX*1)
+	VMOVUPS.Z     (AX), K1, Z3
+	VMULPS.Z      Z0, Z3, K1, Z3
+	VEXTRACTF64X4 $0x01, Z3, Y4
+	VCVTPS2PD     Y3, Z3
+	VCVTPS2PD     Y4, Z4
+	VFMADD231PD   Z3, Z3, Z1
+	VFMADD213PD   (CX), Z3, Z3
+	VMOVUPD       Z3, (CX)
+	VFMADD231PD   Z4, Z4, Z2
+	VFMADD213PD   64(CX), Z4, Z4
+	VMOVUPD       Z4, 64(CX)
 
-whole7:
-	VADDPD        Z1, Z0, Z0
-	VEXTRACTF64X4 $0x01, Z0, Y5
-	VADDPD        Y5, Y0, Y0
-	VEXTRACTF64X2 $0x01, Y0, X5
-	VADDPD        X5, X0, X0
-	VUNPCKHPD     X0, X0, X5
-	VADDSD        X5, X0, X0
-	VADDSD        X0, X4, X4
-	INCQ          SI
-	SUBQ          $0x01, SI
-	CMPQ          SI, $0x01
-	JAE           loop3
+done11:
+	CMPB          last+85(FP), $0x00
+	JE            keep6
+	VADDPD        Z2, Z1, Z1
+	VEXTRACTF64X4 $0x01, Z1, Y3
+	VADDPD        Y3, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X3
+	VADDPD        X3, X1, X1
+	VUNPCKHPD     X1, X1, X3
+	VADDSD        X3, X1, X1
+	VADDSD        (SI), X1, X1
+	VMOVSD        X1, (SI)
+	JMP           kept5
 
-done4:
-	VDIVSD    X3, X4, X4
-	VCVTSD2SS X4, X4, X4
-	VMOVSS    X4, (CX)
-	ADDQ      $0x00000004, CX
-	SUBQ      $0x01, DX
-	CMPQ      DX, $0x01
-	JAE       loop1
+keep6:
+	VMOVUPD Z1, (BX)
+	VMOVUPD Z2, 64(BX)
+
+kept5:
+	ADDQ $0x00000008, SI
+	ADDQ $0x00000080, BX
+	ADDQ DX, R8
+	SUBQ $0x01, DI
+	CMPQ DI, $0x01
+	JAE  loop1
 
 done2:
 	VZEROUPPER
 	RET
 
-// func FactorSumsAVX512(sums []float64, g []float32, scale float32)
-// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV
-TEXT ·FactorSumsAVX512(SB), $0-52
-	MOVQ         g_base+24(FP), AX
-	VBROADCASTSS scale+48(FP), Z2
-	MOVQ         sums_base+0(FP), CX
-	MOVQ         sums_len+8(FP), DX
-	MOVQ         g_len+32(FP), BX
-	MOVQ         BX, DI
-	SHRQ         $0x0d, DI
-	IMUL3Q       $0x00004000, DI, SI
-	ADDQ         AX, SI
-	LEAQ         (CX)(DI*8), R8
+// func FactorBandBF16AVX512(totals []float64, lanes *[64][16]float64, sums *[1024]float64, g []uint16, columns int, stride int, scale float32, first bool, last bool)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2, MMX+
+TEXT ·FactorBandBF16AVX512(SB), $0-86
+	MOVQ         stride+72(FP), DX
+	MOVQ         lanes+24(FP), BX
+	SHLQ         $0x01, DX
+	VBROADCASTSS scale+80(FP), Z0
+	MOVQ         totals_base+0(FP), SI
+	MOVQ         totals_len+8(FP), DI
+	MOVQ         g_base+40(FP), R8
 	CMPQ         DI, $0x01
-	JB           done9
-
-loop8:
-	MOVL   $0x00001000, R9
-	VPXORQ Z0, Z0, Z0
-	VPXORQ Z1, Z1, Z1
-	VPXORQ Z3, Z3, Z3
-	VPXORQ Z4, Z4, Z4
-	CMPQ   R9, $0x10
-	JB     done11
-
-loop10:
-	VMULPS      (AX), Y2, Y5
-	VCVTPS2PD   Y5, Z5
-	VMULPS      32(AX), Y2, Y6
-	VCVTPS2PD   Y6, Z6
-	VFMADD231PD Z5, Z5, Z0
-	VFMADD231PD Z6, Z6, Z1
-	VMULPS      (SI), Y2, Y5
-	VCVTPS2PD   Y5, Z5
-	VMULPS      32(SI), Y2, Y6
-	VCVTPS2PD   Y6, Z6
-	VFMADD231PD Z5, Z5, Z3
-	VFMADD231PD Z6, Z6, Z4
-	ADDQ        $0x00000040, AX
-	ADDQ        $0x00000040, SI
-	SUBQ        $0x10, R9
-	CMPQ        R9, $0x10
-	JAE         loop10
-
-done11:
-	VADDPD        Z1, Z0, Z0
-	VEXTRACTF64X4 $0x01, Z0, Y5
-	VADDPD        Y5, Y0, Y0
-	VEXTRACTF64X2 $0x01, Y0, X5
-	VADDPD        X5, X0, X0
-	VUNPCKHPD     X0, X0, X5
-	VADDSD        X5, X0, X0
-	VADDPD        Z4, Z3, Z3
-	VEXTRACTF64X4 $0x01, Z3, Y5
-	VADDPD        Y5, Y3, Y3
-	VEXTRACTF64X2 $0x01, Y3, X5
-	VADDPD        X5, X3, X3
-	VUNPCKHPD     X3, X3, X5
-	VADDSD        X5, X3, X3
-	VMOVSD        X0, (CX)
-	VMOVSD        X3, (R8)
-	ADDQ          $0x00000008, CX
-	ADDQ          $0x00000008, R8
-	SUBQ          $0x02, DX
-	SUBQ          $0x00002000, BX
-	SUBQ          $0x01, DI
-	CMPQ          DI, $0x01
-	JAE           loop8
-
-done9:
-	MOVQ R8, CX
-	MOVQ SI, AX
-	CMPQ DX, $0x01
-	JB   done13
+	JB           done13
 
 loop12:
-	MOVL    $0x00001000, SI
-	CMPQ    BX, SI
-	CMOVQCS BX, SI
-	SUBQ    SI, BX
-	VPXORQ  Z0, Z0, Z0
-	VPXORQ  Z1, Z1, Z1
-	CMPQ    SI, $0x10
-	JB      done15
+	CMPB    first+84(FP), $0x00
+	JNE     begin15
+	VMOVUPD (BX), Z1
+	VMOVUPD 64(BX), Z2
+	JMP     began14
 
-loop14:
-	VMULPS      (AX), Y2, Y3
-	VCVTPS2PD   Y3, Z3
-	VMULPS      32(AX), Y2, Y4
-	VCVTPS2PD   Y4, Z4
-	VFMADD231PD Z3, Z3, Z0
-	VFMADD231PD Z4, Z4, Z1
-	ADDQ        $0x00000040, AX
-	SUBQ        $0x10, SI
-	CMPQ        SI, $0x10
-	JAE         loop14
+begin15:
+	VPXORQ Z1, Z1, Z1
+	VPXORQ Z2, Z2, Z2
 
-done15:
-	TESTQ       SI, SI
-	JZ          whole16
-	MOVQ        $-1, DI
-	BZHIQ       SI, DI, DI
-	KMOVW       DI, K1
-	VMOVUPS.Z   (AX), K1, Y3
-	VMULPS.Z    Y3, Y2, K1, Y3
-	VCVTPS2PD   Y3, Z3
-	KSHIFTRW    $0x08, K1, K1
-	VMOVUPS.Z   32(AX), K1, Y4
-	VMULPS.Z    Y4, Y2, K1, Y4
-	VCVTPS2PD   Y4, Z4
-	VFMADD231PD Z3, Z3, Z0
-	VFMADD231PD Z4, Z4, Z1
-	LEAQ        (AX)(SI*4), AX
+began14:
+	MOVQ R8, AX
+	MOVQ sums+32(FP), CX
+	MOVQ columns+64(FP), R9
+	CMPQ R9, $0x20
+	JB   done19
 
-whole16:
-	VADDPD        Z1, Z0, Z0
-	VEXTRACTF64X4 $0x01, Z0, Y3
-	VADDPD        Y3, Y0, Y0
-	VEXTRACTF64X2 $0x01, Y0, X3
-	VADDPD        X3, X0, X0
-	VUNPCKHPD     X0, X0, X3
-	VADDSD        X3, X0, X0
-	VMOVSD        X0, (CX)
-	ADDQ          $0x00000008, CX
-	SUBQ          $0x01, DX
-	CMPQ          DX, $0x01
-	JAE           loop12
+loop18:
+	PREFETCHT0    (AX)(DX*1)
+	VPMOVZXWD     (AX), Z3
+	VPSLLD        $0x10, Z3, Z3
+	VMULPS        Z0, Z3, Z3
+	VEXTRACTF64X4 $0x01, Z3, Y4
+	VCVTPS2PD     Y3, Z3
+	VCVTPS2PD     Y4, Z4
+	VFMADD231PD   Z3, Z3, Z1
+	VFMADD213PD   (CX), Z3, Z3
+	VMOVUPD       Z3, (CX)
+	VFMADD231PD   Z4, Z4, Z2
+	VFMADD213PD   64(CX), Z4, Z4
+	VMOVUPD       Z4, 64(CX)
+	VPMOVZXWD     32(AX), Z3
+	VPSLLD        $0x10, Z3, Z3
+	VMULPS        Z0, Z3, Z3
+	VEXTRACTF64X4 $0x01, Z3, Y4
+	VCVTPS2PD     Y3, Z3
+	VCVTPS2PD     Y4, Z4
+	VFMADD231PD   Z3, Z3, Z1
+	VFMADD213PD   128(CX), Z3, Z3
+	VMOVUPD       Z3, 128(CX)
+	VFMADD231PD   Z4, Z4, Z2
+	VFMADD213PD   192(CX), Z4, Z4
+	VMOVUPD       Z4, 192(CX)
+	ADDQ          $0x00000040, AX
+	ADDQ          $0x00000100, CX
+	SUBQ          $0x20, R9
+	CMPQ          R9, $0x20
+	JAE           loop18
 
-done13:
-	VZEROUPPER
-	RET
+done19:
+	CMPQ R9, $0x10
+	JB   done21
 
-// func ColumnSquaresAVX512(totals []float64, g []float32, rows int, stride int, scale float32)
-// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·ColumnSquaresAVX512(SB), $0-68
-	VBROADCASTSS scale+64(FP), Z0
-	MOVQ         totals_base+0(FP), AX
-	MOVQ         g_base+24(FP), CX
-	MOVQ         rows+48(FP), DX
-	MOVQ         stride+56(FP), BX
-	SHLQ         $0x02, BX
-	MOVQ         totals_len+8(FP), SI
-	CMPQ         SI, $0x40
-	JB           done18
+loop20:
+	PREFETCHT0    (AX)(DX*1)
+	VPMOVZXWD     (AX), Z3
+	VPSLLD        $0x10, Z3, Z3
+	VMULPS        Z0, Z3, Z3
+	VEXTRACTF64X4 $0x01, Z3, Y4
+	VCVTPS2PD     Y3, Z3
+	VCVTPS2PD     Y4, Z4
+	VFMADD231PD   Z3, Z3, Z1
+	VFMADD213PD   (CX), Z3, Z3
+	VMOVUPD       Z3, (CX)
+	VFMADD231PD   Z4, Z4, Z2
+	VFMADD213PD   64(CX), Z4, Z4
+	VMOVUPD       Z4, 64(CX)
+	ADDQ          $0x00000020, AX
+	ADDQ          $0x00000080, CX
+	SUBQ          $0x10, R9
+	CMPQ          R9, $0x10
+	JAE           loop20
 
-loop17:
-	MOVQ CX, DI
-	MOVQ BX, R8
-	SHLQ $0x03, R8
-	ADDQ DI, R8
-	MOVQ DX, R9
-	CMPQ R9, $0x01
-	JB   done20
-
-loop19:
-	VPXORQ  Z1, Z1, Z1
-	VPXORQ  Z2, Z2, Z2
-	VPXORQ  Z3, Z3, Z3
-	VPXORQ  Z4, Z4, Z4
-	VPXORQ  Z5, Z5, Z5
-	VPXORQ  Z6, Z6, Z6
-	VPXORQ  Z7, Z7, Z7
-	VPXORQ  Z8, Z8, Z8
-	MOVL    $0x00000040, R10
-	CMPQ    R9, R10
-	CMOVQCS R9, R10
-	SUBQ    R10, R9
-	INCQ    R9
-	CMPQ    R10, $0x01
-	JB      done22
-
-loop21:
-	PREFETCHT0    (R8)
-	PREFETCHT0    64(R8)
-	PREFETCHT0    128(R8)
-	PREFETCHT0    192(R8)
-	VMOVUPS       (DI), Z9
-	VMULPS        Z0, Z9, Z9
-	VEXTRACTF64X4 $0x01, Z9, Y10
-	VCVTPS2PD     Y9, Z9
-	VCVTPS2PD     Y10, Z10
-	VFMADD231PD   Z9, Z9, Z1
-	VFMADD231PD   Z10, Z10, Z2
-	VMOVUPS       64(DI), Z9
-	VMULPS        Z0, Z9, Z9
-	VEXTRACTF64X4 $0x01, Z9, Y10
-	VCVTPS2PD     Y9, Z9
-	VCVTPS2PD     Y10, Z10
-	VFMADD231PD   Z9, Z9, Z3
-	VFMADD231PD   Z10, Z10, Z4
-	VMOVUPS       128(DI), Z9
-	VMULPS        Z0, Z9, Z9
-	VEXTRACTF64X4 $0x01, Z9, Y10
-	VCVTPS2PD     Y9, Z9
-	VCVTPS2PD     Y10, Z10
-	VFMADD231PD   Z9, Z9, Z5
-	VFMADD231PD   Z10, Z10, Z6
-	VMOVUPS       192(DI), Z9
-	VMULPS        Z0, Z9, Z9
-	VEXTRACTF64X4 $0x01, Z9, Y10
-	VCVTPS2PD     Y9, Z9
-	VCVTPS2PD     Y10, Z10
-	VFMADD231PD   Z9, Z9, Z7
-	VFMADD231PD   Z10, Z10, Z8
-	ADDQ          BX, DI
-	ADDQ          BX, R8
-	SUBQ          $0x01, R10
-	CMPQ          R10, $0x01
-	JAE           loop21
+done21:
+	TESTQ         R9, R9
+	JZ            done22
+	MOVQ          $-1, R10
+	BZHIQ         R9, R10, R10
+	KMOVW         R10, K1
+	PREFETCHT0    (AX)(DX*1)
+	VPMOVZXWD.Z   (AX), K1, Z3
+	VPSLLD        $0x10, Z3, Z3
+	VMULPS.Z      Z0, Z3, K1, Z3
+	VEXTRACTF64X4 $0x01, Z3, Y4
+	VCVTPS2PD     Y3, Z3
+	VCVTPS2PD     Y4, Z4
+	VFMADD231PD   Z3, Z3, Z1
+	VFMADD213PD   (CX), Z3, Z3
+	VMOVUPD       Z3, (CX)
+	VFMADD231PD   Z4, Z4, Z2
+	VFMADD213PD   64(CX), Z4, Z4
+	VMOVUPD       Z4, 64(CX)
 
 done22:
-	VADDPD  (AX), Z1, Z1
-	VMOVUPD Z1, (AX)
-	VADDPD  64(AX), Z2, Z2
-	VMOVUPD Z2, 64(AX)
-	VADDPD  128(AX), Z3, Z3
-	VMOVUPD Z3, 128(AX)
-	VADDPD  192(AX), Z4, Z4
-	VMOVUPD Z4, 192(AX)
-	VADDPD  256(AX), Z5, Z5
-	VMOVUPD Z5, 256(AX)
-	VADDPD  320(AX), Z6, Z6
-	VMOVUPD Z6, 320(AX)
-	VADDPD  384(AX), Z7, Z7
-	VMOVUPD Z7, 384(AX)
-	VADDPD  448(AX), Z8, Z8
-	VMOVUPD Z8, 448(AX)
-	SUBQ    $0x01, R9
-	CMPQ    R9, $0x01
-	JAE     loop19
+	CMPB          last+85(FP), $0x00
+	JE            keep17
+	VADDPD        Z2, Z1, Z1
+	VEXTRACTF64X4 $0x01, Z1, Y3
+	VADDPD        Y3, Y1, Y1
+	VEXTRACTF64X2 $0x01, Y1, X3
+	VADDPD        X3, X1, X1
+	VUNPCKHPD     X1, X1, X3
+	VADDSD        X3, X1, X1
+	VADDSD        (SI), X1, X1
+	VMOVSD        X1, (SI)
+	JMP           kept16
 
-done20:
-	ADDQ $0x00000200, AX
-	ADDQ $0x00000100, CX
-	SUBQ $0x40, SI
-	CMPQ SI, $0x40
-	JAE  loop17
+keep17:
+	VMOVUPD Z1, (BX)
+	VMOVUPD Z2, 64(BX)
 
-done18:
-	CMPQ SI, $0x10
-	JB   done24
+kept16:
+	ADDQ $0x00000008, SI
+	ADDQ $0x00000080, BX
+	ADDQ DX, R8
+	SUBQ $0x01, DI
+	CMPQ DI, $0x01
+	JAE  loop12
 
-loop23:
-	MOVQ CX, DI
-	MOVQ BX, R8
-	SHLQ $0x03, R8
-	ADDQ DI, R8
-	MOVQ DX, R9
-	CMPQ R9, $0x01
-	JB   done26
-
-loop25:
-	VPXORQ  Z11, Z11, Z11
-	VPXORQ  Z12, Z12, Z12
-	MOVL    $0x00000040, R10
-	CMPQ    R9, R10
-	CMOVQCS R9, R10
-	SUBQ    R10, R9
-	INCQ    R9
-	CMPQ    R10, $0x01
-	JB      done28
-
-loop27:
-	PREFETCHT0    (R8)
-	VMOVUPS       (DI), Z1
-	VMULPS        Z0, Z1, Z1
-	VEXTRACTF64X4 $0x01, Z1, Y2
-	VCVTPS2PD     Y1, Z1
-	VCVTPS2PD     Y2, Z2
-	VFMADD231PD   Z1, Z1, Z11
-	VFMADD231PD   Z2, Z2, Z12
-	ADDQ          BX, DI
-	ADDQ          BX, R8
-	SUBQ          $0x01, R10
-	CMPQ          R10, $0x01
-	JAE           loop27
-
-done28:
-	VADDPD  (AX), Z11, Z11
-	VMOVUPD Z11, (AX)
-	VADDPD  64(AX), Z12, Z12
-	VMOVUPD Z12, 64(AX)
-	SUBQ    $0x01, R9
-	CMPQ    R9, $0x01
-	JAE     loop25
-
-done26:
-	ADDQ $0x00000080, AX
-	ADDQ $0x00000040, CX
-	SUBQ $0x10, SI
-	CMPQ SI, $0x10
-	JAE  loop23
-
-done24:
-	TESTQ    SI, SI
-	JZ       done29
-	MOVQ     $-1, DI
-	BZHIQ    SI, DI, DI
-	KMOVW    DI, K1
-	KSHIFTRW $0x08, K1, K2
-	MOVQ     BX, SI
-	SHLQ     $0x03, SI
-	ADDQ     CX, SI
-	CMPQ     DX, $0x01
-	JB       done31
-
-loop30:
-	VPXORQ  Z13, Z13, Z13
-	VPXORQ  Z14, Z14, Z14
-	MOVL    $0x00000040, DI
-	CMPQ    DX, DI
-	CMOVQCS DX, DI
-	SUBQ    DI, DX
-	INCQ    DX
-	CMPQ    DI, $0x01
-	JB      done33
-
-loop32:
-	PREFETCHT0    (SI)
-	VMOVUPS.Z     (CX), K1, Z1
-	VMULPS        Z0, Z1, Z1
-	VEXTRACTF64X4 $0x01, Z1, Y2
-	VCVTPS2PD     Y1, Z1
-	VCVTPS2PD     Y2, Z2
-	VFMADD231PD   Z1, Z1, Z13
-	VFMADD231PD   Z2, Z2, Z14
-	ADDQ          BX, CX
-	ADDQ          BX, SI
-	SUBQ          $0x01, DI
-	CMPQ          DI, $0x01
-	JAE           loop32
-
-done33:
-	VMOVUPD.Z (AX), K1, Z1
-	VADDPD    Z1, Z13, Z13
-	VMOVUPD   Z13, K1, (AX)
-	VMOVUPD.Z 64(AX), K2, Z1
-	VADDPD    Z1, Z14, Z14
-	VMOVUPD   Z14, K2, 64(AX)
-	SUBQ      $0x01, DX
-	CMPQ      DX, $0x01
-	JAE       loop30
-
-done31:
-done29:
-	VZEROUPPER
-	RET
-
-// func FactorRowsBF16AVX512(means []float32, g []uint16, cols int, scale float32)
-// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV
-TEXT ·FactorRowsBF16AVX512(SB), $0-60
-	MOVQ         g_base+24(FP), AX
-	VPBROADCASTD word_ffff0000<>+0(SB), Z2
-	VBROADCASTSS scale+56(FP), Z3
-	MOVQ         means_base+0(FP), CX
-	MOVQ         means_len+8(FP), DX
-	MOVQ         cols+48(FP), BX
-	VCVTSI2SDQ   BX, X4, X4
-	CMPQ         DX, $0x01
-	JB           done35
-
-loop34:
-	MOVQ   BX, SI
-	VXORPD X5, X5, X5
-	CMPQ   SI, $0x01
-	JB     done37
-
-loop36:
-	MOVL    $0x00001000, DI
-	CMPQ    SI, DI
-	CMOVQCS SI, DI
-	SUBQ    DI, SI
-	VPXORQ  Z0, Z0, Z0
-	VPXORQ  Z1, Z1, Z1
-	CMPQ    DI, $0x10
-	JB      done39
-
-loop38:
-	VPSLLD      $0x10, (AX), Y6
-	VPANDD      (AX), Y2, Y7
-	VMULPS      Y3, Y6, Y6
-	VCVTPS2PD   Y6, Z6
-	VMULPS      Y3, Y7, Y7
-	VCVTPS2PD   Y7, Z7
-	VFMADD231PD Z6, Z6, Z0
-	VFMADD231PD Z7, Z7, Z1
-	ADDQ        $0x00000020, AX
-	SUBQ        $0x10, DI
-	CMPQ        DI, $0x10
-	JAE         loop38
-
-done39:
-	TESTQ       DI, DI
-	JZ          whole40
-	MOVQ        $-1, R8
-	BZHIQ       DI, R8, R8
-	KMOVW       R8, K1
-	VMOVDQU16.Z (AX), K1, Y7
-	VPSLLD      $0x10, Z7, Z6
-	VPANDD      Z7, Z2, Z7
-	LEAQ        1(DI), R8
-	SHRQ        $0x01, R8
-	MOVL        $0x0000ffff, R9
-	BZHIL       R8, R9, R9
-	KMOVW       R9, K1
-	VMULPS.Z    Y3, Y6, K1, Y6
-	VCVTPS2PD   Y6, Z6
-	LEAQ        (DI), R8
-	SHRQ        $0x01, R8
-	MOVL        $0x0000ffff, R9
-	BZHIL       R8, R9, R9
-	KMOVW       R9, K1
-	VMULPS.Z    Y3, Y7, K1, Y7
-	VCVTPS2PD   Y7, Z7
-	VFMADD231PD Z6, Z6, Z0
-	VFMADD231PD Z7, Z7, Z1
-	LEAQ        (AX)(DI*2), AX
-
-whole40:
-	VEXTRACTF64X4 $0x01, Z0, Y6
-	VADDPD        Y6, Y0, Y0
-	VEXTRACTF64X2 $0x01, Y0, X6
-	VADDPD        X6, X0, X0
-	VUNPCKHPD     X0, X0, X6
-	VADDSD        X6, X0, X0
-	VEXTRACTF64X4 $0x01, Z1, Y6
-	VADDPD        Y6, Y1, Y1
-	VEXTRACTF64X2 $0x01, Y1, X6
-	VADDPD        X6, X1, X1
-	VUNPCKHPD     X1, X1, X6
-	VADDSD        X6, X1, X1
-	VADDSD        X1, X0, X0
-	VADDSD        X0, X5, X5
-	INCQ          SI
-	SUBQ          $0x01, SI
-	CMPQ          SI, $0x01
-	JAE           loop36
-
-done37:
-	VDIVSD    X4, X5, X5
-	VCVTSD2SS X5, X5, X5
-	VMOVSS    X5, (CX)
-	ADDQ      $0x00000004, CX
-	SUBQ      $0x01, DX
-	CMPQ      DX, $0x01
-	JAE       loop34
-
-done35:
-	VZEROUPPER
-	RET
-
-DATA word_ffff0000<>+0(SB)/4, $0xffff0000
-GLOBL word_ffff0000<>(SB), RODATA|NOPTR, $4
-
-// func FactorSumsBF16AVX512(sums []float64, g []uint16, scale float32)
-// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV
-TEXT ·FactorSumsBF16AVX512(SB), $0-52
-	MOVQ         g_base+24(FP), AX
-	VPBROADCASTD word_ffff0000<>+0(SB), Z2
-	VBROADCASTSS scale+48(FP), Z3
-	MOVQ         sums_base+0(FP), CX
-	MOVQ         sums_len+8(FP), DX
-	MOVQ         g_len+32(FP), BX
-	MOVQ         BX, DI
-	SHRQ         $0x0d, DI
-	IMUL3Q       $0x00002000, DI, SI
-	ADDQ         AX, SI
-	LEAQ         (CX)(DI*8), R8
-	CMPQ         DI, $0x01
-	JB           done42
-
-loop41:
-	MOVL   $0x00001000, R9
-	VPXORQ Z0, Z0, Z0
-	VPXORQ Z1, Z1, Z1
-	VPXORQ Z4, Z4, Z4
-	VPXORQ Z5, Z5, Z5
-	CMPQ   R9, $0x10
-	JB     done44
-
-loop43:
-	VPSLLD      $0x10, (AX), Y6
-	VPANDD      (AX), Y2, Y7
-	VMULPS      Y3, Y6, Y6
-	VCVTPS2PD   Y6, Z6
-	VMULPS      Y3, Y7, Y7
-	VCVTPS2PD   Y7, Z7
-	VFMADD231PD Z6, Z6, Z0
-	VFMADD231PD Z7, Z7, Z1
-	VPSLLD      $0x10, (SI), Y6
-	VPANDD      (SI), Y2, Y7
-	VMULPS      Y3, Y6, Y6
-	VCVTPS2PD   Y6, Z6
-	VMULPS      Y3, Y7, Y7
-	VCVTPS2PD   Y7, Z7
-	VFMADD231PD Z6, Z6, Z4
-	VFMADD231PD Z7, Z7, Z5
-	ADDQ        $0x00000020, AX
-	ADDQ        $0x00000020, SI
-	SUBQ        $0x10, R9
-	CMPQ        R9, $0x10
-	JAE         loop43
-
-done44:
-	VEXTRACTF64X4 $0x01, Z0, Y6
-	VADDPD        Y6, Y0, Y0
-	VEXTRACTF64X2 $0x01, Y0, X6
-	VADDPD        X6, X0, X0
-	VUNPCKHPD     X0, X0, X6
-	VADDSD        X6, X0, X0
-	VEXTRACTF64X4 $0x01, Z1, Y6
-	VADDPD        Y6, Y1, Y1
-	VEXTRACTF64X2 $0x01, Y1, X6
-	VADDPD        X6, X1, X1
-	VUNPCKHPD     X1, X1, X6
-	VADDSD        X6, X1, X1
-	VADDSD        X1, X0, X0
-	VEXTRACTF64X4 $0x01, Z4, Y6
-	VADDPD        Y6, Y4, Y4
-	VEXTRACTF64X2 $0x01, Y4, X6
-	VADDPD        X6, X4, X4
-	VUNPCKHPD     X4, X4, X6
-	VADDSD        X6, X4, X4
-	VEXTRACTF64X4 $0x01, Z5, Y6
-	VADDPD        Y6, Y5, Y5
-	VEXTRACTF64X2 $0x01, Y5, X6
-	VADDPD        X6, X5, X5
-	VUNPCKHPD     X5, X5, X6
-	VADDSD        X6, X5, X5
-	VADDSD        X5, X4, X4
-	VMOVSD        X0, (CX)
-	VMOVSD        X4, (R8)
-	ADDQ          $0x00000008, CX
-	ADDQ          $0x00000008, R8
-	SUBQ          $0x02, DX
-	SUBQ          $0x00002000, BX
-	SUBQ          $0x01, DI
-	CMPQ          DI, $0x01
-	JAE           loop41
-
-done42:
-	MOVQ R8, CX
-	MOVQ SI, AX
-	CMPQ DX, $0x01
-	JB   done46
-
-loop45:
-	MOVL    $0x00001000, SI
-	CMPQ    BX, SI
-	CMOVQCS BX, SI
-	SUBQ    SI, BX
-	VPXORQ  Z0, Z0, Z0
-	VPXORQ  Z1, Z1, Z1
-	CMPQ    SI, $0x10
-	JB      done48
-
-loop47:
-	VPSLLD      $0x10, (AX), Y4
-	VPANDD      (AX), Y2, Y5
-	VMULPS      Y3, Y4, Y4
-	VCVTPS2PD   Y4, Z4
-	VMULPS      Y3, Y5, Y5
-	VCVTPS2PD   Y5, Z5
-	VFMADD231PD Z4, Z4, Z0
-	VFMADD231PD Z5, Z5, Z1
-	ADDQ        $0x00000020, AX
-	SUBQ        $0x10, SI
-	CMPQ        SI, $0x10
-	JAE         loop47
-
-done48:
-	TESTQ       SI, SI
-	JZ          whole49
-	MOVQ        $-1, DI
-	BZHIQ       SI, DI, DI
-	KMOVW       DI, K1
-	VMOVDQU16.Z (AX), K1, Y5
-	VPSLLD      $0x10, Z5, Z4
-	VPANDD      Z5, Z2, Z5
-	LEAQ        1(SI), DI
-	SHRQ        $0x01, DI
-	MOVL        $0x0000ffff, R8
-	BZHIL       DI, R8, R8
-	KMOVW       R8, K1
-	VMULPS.Z    Y3, Y4, K1, Y4
-	VCVTPS2PD   Y4, Z4
-	LEAQ        (SI), DI
-	SHRQ        $0x01, DI
-	MOVL        $0x0000ffff, R8
-	BZHIL       DI, R8, R8
-	KMOVW       R8, K1
-	VMULPS.Z    Y3, Y5, K1, Y5
-	VCVTPS2PD   Y5, Z5
-	VFMADD231PD Z4, Z4, Z0
-	VFMADD231PD Z5, Z5, Z1
-	LEAQ        (AX)(SI*2), AX
-
-whole49:
-	VEXTRACTF64X4 $0x01, Z0, Y4
-	VADDPD        Y4, Y0, Y0
-	VEXTRACTF64X2 $0x01, Y0, X4
-	VADDPD        X4, X0, X0
-	VUNPCKHPD     X0, X0, X4
-	VADDSD        X4, X0, X0
-	VEXTRACTF64X4 $0x01, Z1, Y4
-	VADDPD        Y4, Y1, Y1
-	VEXTRACTF64X2 $0x01, Y1, X4
-	VADDPD        X4, X1, X1
-	VUNPCKHPD     X1, X1, X4
-	VADDSD        X4, X1, X1
-	VADDSD        X1, X0, X0
-	VMOVSD        X0, (CX)
-	ADDQ          $0x00000008, CX
-	SUBQ          $0x01, DX
-	CMPQ          DX, $0x01
-	JAE           loop45
-
-done46:
-	VZEROUPPER
-	RET
-
-// func ColumnSquaresBF16AVX512(totals []float64, g []uint16, rows int, stride int, scale float32)
-// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·ColumnSquaresBF16AVX512(SB), $0-68
-	VBROADCASTSS scale+64(FP), Z0
-	MOVQ         totals_base+0(FP), AX
-	MOVQ         g_base+24(FP), CX
-	MOVQ         rows+48(FP), DX
-	MOVQ         stride+56(FP), BX
-	SHLQ         $0x01, BX
-	MOVQ         totals_len+8(FP), SI
-	CMPQ         SI, $0x40
-	JB           done51
-
-loop50:
-	MOVQ CX, DI
-	MOVQ BX, R8
-	SHLQ $0x03, R8
-	ADDQ DI, R8
-	MOVQ DX, R9
-	CMPQ R9, $0x01
-	JB   done53
-
-loop52:
-	VPXORQ  Z1, Z1, Z1
-	VPXORQ  Z2, Z2, Z2
-	VPXORQ  Z3, Z3, Z3
-	VPXORQ  Z4, Z4, Z4
-	VPXORQ  Z5, Z5, Z5
-	VPXORQ  Z6, Z6, Z6
-	VPXORQ  Z7, Z7, Z7
-	VPXORQ  Z8, Z8, Z8
-	MOVL    $0x00000040, R10
-	CMPQ    R9, R10
-	CMOVQCS R9, R10
-	SUBQ    R10, R9
-	INCQ    R9
-	CMPQ    R10, $0x01
-	JB      done55
-
-loop54:
-	PREFETCHT0    (R8)
-	PREFETCHT0    64(R8)
-	VPMOVZXWD     (DI), Z9
-	VPSLLD        $0x10, Z9, Z9
-	VMULPS        Z0, Z9, Z9
-	VEXTRACTF64X4 $0x01, Z9, Y10
-	VCVTPS2PD     Y9, Z9
-	VCVTPS2PD     Y10, Z10
-	VFMADD231PD   Z9, Z9, Z1
-	VFMADD231PD   Z10, Z10, Z2
-	VPMOVZXWD     32(DI), Z9
-	VPSLLD        $0x10, Z9, Z9
-	VMULPS        Z0, Z9, Z9
-	VEXTRACTF64X4 $0x01, Z9, Y10
-	VCVTPS2PD     Y9, Z9
-	VCVTPS2PD     Y10, Z10
-	VFMADD231PD   Z9, Z9, Z3
-	VFMADD231PD   Z10, Z10, Z4
-	VPMOVZXWD     64(DI), Z9
-	VPSLLD        $0x10, Z9, Z9
-	VMULPS        Z0, Z9, Z9
-	VEXTRACTF64X4 $0x01, Z9, Y10
-	VCVTPS2PD     Y9, Z9
-	VCVTPS2PD     Y10, Z10
-	VFMADD231PD   Z9, Z9, Z5
-	VFMADD231PD   Z10, Z10, Z6
-	VPMOVZXWD     96(DI), Z9
-	VPSLLD        $0x10, Z9, Z9
-	VMULPS        Z0, Z9, Z9
-	VEXTRACTF64X4 $0x01, Z9, Y10
-	VCVTPS2PD     Y9, Z9
-	VCVTPS2PD     Y10, Z10
-	VFMADD231PD   Z9, Z9, Z7
-	VFMADD231PD   Z10, Z10, Z8
-	ADDQ          BX, DI
-	ADDQ          BX, R8
-	SUBQ          $0x01, R10
-	CMPQ          R10, $0x01
-	JAE           loop54
-
-done55:
-	VADDPD  (AX), Z1, Z1
-	VMOVUPD Z1, (AX)
-	VADDPD  64(AX), Z2, Z2
-	VMOVUPD Z2, 64(AX)
-	VADDPD  128(AX), Z3, Z3
-	VMOVUPD Z3, 128(AX)
-	VADDPD  192(AX), Z4, Z4
-	VMOVUPD Z4, 192(AX)
-	VADDPD  256(AX), Z5, Z5
-	VMOVUPD Z5, 256(AX)
-	VADDPD  320(AX), Z6, Z6
-	VMOVUPD Z6, 320(AX)
-	VADDPD  384(AX), Z7, Z7
-	VMOVUPD Z7, 384(AX)
-	VADDPD  448(AX), Z8, Z8
-	VMOVUPD Z8, 448(AX)
-	SUBQ    $0x01, R9
-	CMPQ    R9, $0x01
-	JAE     loop52
-
-done53:
-	ADDQ $0x00000200, AX
-	ADDQ $0x00000080, CX
-	SUBQ $0x40, SI
-	CMPQ SI, $0x40
-	JAE  loop50
-
-done51:
-	CMPQ SI, $0x10
-	JB   done57
-
-loop56:
-	MOVQ CX, DI
-	MOVQ BX, R8
-	SHLQ $0x03, R8
-	ADDQ DI, R8
-	MOVQ DX, R9
-	CMPQ R9, $0x01
-	JB   done59
-
-loop58:
-	VPXORQ  Z11, Z11, Z11
-	VPXORQ  Z12, Z12, Z12
-	MOVL    $0x00000040, R10
-	CMPQ    R9, R10
-	CMOVQCS R9, R10
-	SUBQ    R10, R9
-	INCQ    R9
-	CMPQ    R10, $0x01
-	JB      done61
-
-loop60:
-	PREFETCHT0    (R8)
-	VPMOVZXWD     (DI), Z1
-	VPSLLD        $0x10, Z1, Z1
-	VMULPS        Z0, Z1, Z1
-	VEXTRACTF64X4 $0x01, Z1, Y2
-	VCVTPS2PD     Y1, Z1
-	VCVTPS2PD     Y2, Z2
-	VFMADD231PD   Z1, Z1, Z11
-	VFMADD231PD   Z2, Z2, Z12
-	ADDQ          BX, DI
-	ADDQ          BX, R8
-	SUBQ          $0x01, R10
-	CMPQ          R10, $0x01
-	JAE           loop60
-
-done61:
-	VADDPD  (AX), Z11, Z11
-	VMOVUPD Z11, (AX)
-	VADDPD  64(AX), Z12, Z12
-	VMOVUPD Z12, 64(AX)
-	SUBQ    $0x01, R9
-	CMPQ    R9, $0x01
-	JAE     loop58
-
-done59:
-	ADDQ $0x00000080, AX
-	ADDQ $0x00000020, CX
-	SUBQ $0x10, SI
-	CMPQ SI, $0x10
-	JAE  loop56
-
-done57:
-	TESTQ    SI, SI
-	JZ       done62
-	MOVQ     $-1, DI
-	BZHIQ    SI, DI, DI
-	KMOVW    DI, K1
-	KSHIFTRW $0x08, K1, K2
-	MOVQ     BX, SI
-	SHLQ     $0x03, SI
-	ADDQ     CX, SI
-	CMPQ     DX, $0x01
-	JB       done64
-
-loop63:
-	VPXORQ  Z13, Z13, Z13
-	VPXORQ  Z14, Z14, Z14
-	MOVL    $0x00000040, DI
-	CMPQ    DX, DI
-	CMOVQCS DX, DI
-	SUBQ    DI, DX
-	INCQ    DX
-	CMPQ    DI, $0x01
-	JB      done66
-
-loop65:
-	PREFETCHT0    (SI)
-	VPMOVZXWD.Z   (CX), K1, Z1
-	VPSLLD        $0x10, Z1, Z1
-	VMULPS        Z0, Z1, Z1
-	VEXTRACTF64X4 $0x01, Z1, Y2
-	VCVTPS2PD     Y1, Z1
-	VCVTPS2PD     Y2, Z2
-	VFMADD231PD   Z1, Z1, Z13
-	VFMADD231PD   Z2, Z2, Z14
-	ADDQ          BX, CX
-	ADDQ          BX, SI
-	SUBQ          $0x01, DI
-	CMPQ          DI, $0x01
-	JAE           loop65
-
-done66:
-	VMOVUPD.Z (AX), K1, Z1
-	VADDPD    Z1, Z13, Z13
-	VMOVUPD   Z13, K1, (AX)
-	VMOVUPD.Z 64(AX), K2, Z1
-	VADDPD    Z1, Z14, Z14
-	VMOVUPD   Z14, K2, 64(AX)
-	SUBQ      $0x01, DX
-	CMPQ      DX, $0x01
-	JAE       loop63
-
-done64:
-done62:
+done13:
 	VZEROUPPER
 	RET

@@ -10,9 +10,11 @@ package amd64
 // is not finite, and returns how many there are before it. Matrices of 64 elements take about
 // 25 ns each.
 //
-//	for i, matrix := range matrices { // row, col: its factors
-//		reference.FactorRows(newRow, reference.Floats{F32: g}, cols, scale)
-//		reference.FactorCols(newCol, reference.Floats{F32: g}, rows, cols, 0, scale)
+//	for i, matrix := range matrices {
+//		reference.FactorMeans(newRow, squares, g, scale) // g, row, col: the matrix's
+//		for j, sum := range squares {
+//			newCol[j] = float32(sum / float64(rows))
+//		}
 //		finite := reference.AverageFactors(newRow, row, s)
 //		if !(reference.AverageFactors(newCol, col, s) && finite) {
 //			return i
@@ -33,9 +35,11 @@ func FactorSmallAVX512(products []float32, matrices [][11]uintptr, rows int, col
 // is not finite, and returns how many there are before it. Matrices of 64 elements take about
 // 25 ns each.
 //
-//	for i, matrix := range matrices { // row, col: its factors
-//		reference.FactorRows(newRow, reference.Floats{BF16: g as bf16}, cols, scale)
-//		reference.FactorCols(newCol, reference.Floats{BF16: g as bf16}, rows, cols, 0, scale)
+//	for i, matrix := range matrices {
+//		reference.FactorMeans(newRow, squares, g, scale) // g, row, col: the matrix's
+//		for j, sum := range squares {
+//			newCol[j] = float32(sum / float64(rows))
+//		}
 //		finite := reference.AverageFactors(newRow, row, s)
 //		if !(reference.AverageFactors(newCol, col, s) && finite) {
 //			return i

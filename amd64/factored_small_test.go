@@ -107,8 +107,11 @@ func stepSmall(matrices []smallMatrix, s *reference.AdamWScalars) (done int, pro
 	for i, m := range matrices {
 		rows, cols := len(m.row), len(m.col)
 		row, col, normalized, product := make([]float32, rows), make([]float32, cols), make([]float32, rows), make([]float32, rows*cols)
-		reference.FactorRows(row, m.g, cols, s.GradScale)
-		reference.FactorCols(col, m.g, rows, cols, 0, s.GradScale)
+		squares := make([]float64, cols)
+		reference.FactorMeans(row, squares, m.g, s.GradScale)
+		for j, sum := range squares {
+			col[j] = float32(sum / float64(rows))
+		}
 		finite := reference.AverageFactors(row, m.row, s)
 		if !(reference.AverageFactors(col, m.col, s) && finite) {
 			return i, products

@@ -5,7 +5,6 @@ package amd64_test
 import (
 	"fmt"
 	"math"
-	"slices"
 	"testing"
 
 	"github.com/lowbit-go/lowbit/amd64"
@@ -17,144 +16,102 @@ import (
 )
 
 var factors = []struct {
-	name        string
-	needs       cpufeature.Set
-	rows        func(means []float32, g []float32, cols int, scale float32)
-	rowsBF16    func(means []float32, g []uint16, cols int, scale float32)
-	sums        func(sums []float64, g []float32, scale float32)
-	sumsBF16    func(sums []float64, g []uint16, scale float32)
-	columns     func(totals []float64, g []float32, rows, stride int, scale float32)
-	columnsBF16 func(totals []float64, g []uint16, rows, stride int, scale float32)
+	name     string
+	needs    cpufeature.Set
+	band     func(totals []float64, lanes *[64][16]float64, sums *[1024]float64, g []float32, columns, stride int, scale float32, first, last bool)
+	bandBF16 func(totals []float64, lanes *[64][16]float64, sums *[1024]float64, g []uint16, columns, stride int, scale float32, first, last bool)
 }{
-	{"avx2", avx2, amd64.FactorRowsAVX2, amd64.FactorRowsBF16AVX2, amd64.FactorSumsAVX2, amd64.FactorSumsBF16AVX2, amd64.ColumnSquaresAVX2, amd64.ColumnSquaresBF16AVX2},
-	{"avx512", cpufeature.AVX512, amd64.FactorRowsAVX512, amd64.FactorRowsBF16AVX512, amd64.FactorSumsAVX512, amd64.FactorSumsBF16AVX512, amd64.ColumnSquaresAVX512, amd64.ColumnSquaresBF16AVX512},
+	{"avx2", avx2, amd64.FactorBandAVX2, amd64.FactorBandBF16AVX2},
+	{"avx512", cpufeature.AVX512, amd64.FactorBandAVX512, amd64.FactorBandBF16AVX512},
 }
 
 // factorScales has one of which zero is no multiple of.
 var factorScales = []float32{1, 0.3, float32(math.Inf(1))}
 
-func TestFactorSums(t *testing.T) {
-	for _, f := range factors {
-		t.Run(f.name, func(t *testing.T) {
-			cputest.Need(t, f.needs)
-			const most = 3 * 8200
-			g, narrow := testmem.New[float32](t, most), testmem.New[uint16](t, most)
-			values := spread(most)
-			for i, n := range append(everyLength(), 4095, 4096, 4097, 8191, 8192, 8193, 8200, 3*4096, most) {
-				scale := factorScales[i%2]
-				everywhere(t, g, narrow, n, func(g []float32, narrow []uint16) {
-					copy(g, values)
-					reference.Round(numbers(narrow), g)
-					scaled := make([]float32, n)
-					got, want := make([]float64, (n+4095)/4096), make([]float64, (n+4095)/4096)
-					check := func(of reference.Floats) {
-						t.Helper()
-						for i := range scaled {
-							scaled[i] = of.At(i) * scale
-						}
-						reference.ChunkSums(want, reference.Floats{F32: scaled})
-						if !slices.Equal(got, want) {
-							t.Fatalf("%d elements times %g: %g, want %g", n, scale, got, want)
-						}
-					}
-					f.sums(got, g, scale)
-					check(reference.Floats{F32: g})
-					f.sumsBF16(got, narrow, scale)
-					check(reference.Floats{BF16: numbers(narrow)})
-				})
+// band is what a call changes.
+type band struct {
+	totals []float64
+	lanes  [64][16]float64
+	sums   [1024]float64
+}
+
+func newBand(rows int) *band {
+	b := &band{totals: make([]float64, rows)}
+	for i := range b.totals {
+		b.totals[i] = float64(i) / 3
+		for j := range b.lanes[i] {
+			b.lanes[i][j] = float64(i+j) / 7
+		}
+	}
+	for j := range b.sums {
+		b.sums[j] = float64(j) / 5
+	}
+	return b
+}
+
+// add is the assembly's contract, and its lanes only where they are kept.
+func (b *band) add(at func(i int) float32, columns, stride int, scale float32, first, last bool) {
+	for i := range b.totals {
+		if first {
+			b.lanes[i] = [16]float64{}
+		}
+		for j := range columns {
+			x := float64(at(i*stride+j) * scale)
+			b.lanes[i][j%16] += x * x
+			b.sums[j] += x * x
+		}
+		if last {
+			lanes := b.lanes[i]
+			for width := 8; width > 0; width /= 2 {
+				for j := range width {
+					lanes[j] += lanes[j+width]
+				}
 			}
-		})
+			b.totals[i] += lanes[0]
+		}
 	}
 }
 
-func TestFactorRows(t *testing.T) {
+func (b *band) compare(t *testing.T, want *band, columns int, last bool) {
+	t.Helper()
+	compareSums(t, len(b.totals), b.totals, want.totals)
+	compareSums(t, columns, b.sums[:columns], want.sums[:columns])
+	for i := range b.totals {
+		if !last {
+			compareSums(t, columns, b.lanes[i][:], want.lanes[i][:])
+		}
+	}
+}
+
+func TestFactorBand(t *testing.T) {
 	for _, f := range factors {
 		t.Run(f.name, func(t *testing.T) {
 			cputest.Need(t, f.needs)
-			const most = 3 * 8200
+			const most = 64 * 1100
 			g, narrow := testmem.New[float32](t, most), testmem.New[uint16](t, most)
 			values := spread(most)
-			for _, cols := range append(everyLength()[1:], 4095, 4096, 4097, 8200) {
-				for rows := range 4 {
-					scale := factorScales[rows%len(factorScales)]
-					everywhere(t, g, narrow, rows*cols, func(g []float32, narrow []uint16) {
+			for i, columns := range append(everyLength()[1:], 1000, 1023, 1024) {
+				for k, rows := range []int{0, 1, 3, 64} {
+					stride := columns + []int{0, 1, 10}[i%3]
+					scale := factorScales[columns%len(factorScales)]
+					first, last := (i+k)%2 == 0, (i+k)%4 < 2
+					n := max(rows-1, 0)*stride + min(rows, 1)*columns // no further than the last column
+					everywhere(t, g, narrow, n, func(g []float32, narrow []uint16) {
 						copy(g, values)
 						reference.Round(numbers(narrow), g)
-						got, want := make([]float32, rows), make([]float32, rows)
-						check := func(of reference.Floats) {
-							t.Helper()
-							reference.FactorRows(want, of, cols, scale)
-							for i := range want {
-								if !same(got[i], want[i]) {
-									t.Fatalf("row %d of %dx%d times %g: %g, want %g", i, rows, cols, scale, got[i], want[i])
-								}
-							}
-						}
-						f.rows(got, g, cols, scale)
-						check(reference.Floats{F32: g})
-						f.rowsBF16(got, narrow, cols, scale)
-						check(reference.Floats{BF16: numbers(narrow)})
+						got, want := newBand(rows), newBand(rows)
+						f.band(got.totals, &got.lanes, &got.sums, g, columns, stride, scale, first, last)
+						want.add(func(i int) float32 { return g[i] }, columns, stride, scale, first, last)
+						got.compare(t, want, columns, last)
+						got, want = newBand(rows), newBand(rows)
+						f.bandBF16(got.totals, &got.lanes, &got.sums, narrow, columns, stride, scale, first, last)
+						want.add(func(i int) float32 { return bf16.BF16(narrow[i]).Float32() }, columns, stride, scale, first, last)
+						got.compare(t, want, columns, last)
 					})
 				}
 			}
 		})
 	}
-}
-
-func TestColumnSquares(t *testing.T) {
-	for _, f := range factors {
-		t.Run(f.name, func(t *testing.T) {
-			cputest.Need(t, f.needs)
-			const most = 200 * 150
-			g, narrow := testmem.New[float32](t, most), testmem.New[uint16](t, most)
-			values := spread(most)
-			for columns := range 140 {
-				for i, rows := range []int{0, 1, 3, 64, 65, 200} {
-					stride := columns + []int{0, 1, 10}[i%3]
-					scale := factorScales[columns%len(factorScales)]
-					n := max(rows-1, 0)*stride + min(rows, 1)*columns // no further than the last column
-					for place := range places {
-						g, narrow := placed(g, n, place, 4), placed(narrow, n, (place+3)%places, 2)
-						copy(g, values)
-						reference.Round(numbers(narrow), g)
-						check := func(got []float64, at func(i int) float32) {
-							t.Helper()
-							compareSums(t, columns, got, columnSquares(columns, rows, stride, scale, at))
-						}
-						got := startSums(columns)
-						f.columns(got, g, rows, stride, scale)
-						check(got, func(i int) float32 { return g[i] })
-						got = startSums(columns)
-						f.columnsBF16(got, narrow, rows, stride, scale)
-						check(got, func(i int) float32 { return bf16.BF16(narrow[i]).Float32() })
-					}
-				}
-			}
-		})
-	}
-}
-
-func startSums(n int) []float64 {
-	sums := make([]float64, n, n+8)
-	for i := range sums {
-		sums[i] = float64(i) / 3
-	}
-	return sums
-}
-
-func columnSquares(columns, rows, stride int, scale float32, at func(i int) float32) []float64 {
-	totals := startSums(columns)
-	for lo := 0; lo < rows; lo += 64 {
-		for j := range totals {
-			sum := 0.0
-			for i := lo; i < min(lo+64, rows); i++ {
-				x := float64(at(i*stride+j) * scale)
-				sum += x * x
-			}
-			totals[j] += sum
-		}
-	}
-	return totals
 }
 
 var accumulations = []struct {
@@ -232,14 +189,16 @@ func compareFloats(t *testing.T, name string, got, want reference.Floats) {
 
 func BenchmarkFactors(b *testing.B) {
 	for _, n := range sizes {
-		const cols = 1024
-		g, narrow, means, totals := noise(n.elements), make([]uint16, n.elements), make([]float32, 32), make([]float64, 512)
+		const cols = 512
+		g, narrow, work := noise(n.elements), make([]uint16, n.elements), newBand(64)
 		reference.Round(numbers(narrow), g)
 		for _, f := range factors {
-			n.runIf(b, f.needs, "rows/"+f.name, func(lo, hi int) { f.rows(means[:(hi-lo)/cols], g[lo:hi], cols, 1) })
-			n.runIf(b, f.needs, "rows-bf16/"+f.name, func(lo, hi int) { f.rowsBF16(means[:(hi-lo)/cols], narrow[lo:hi], cols, 1) })
-			n.runIf(b, f.needs, "columns/"+f.name, func(lo, hi int) { f.columns(totals, g[lo:hi], (hi-lo)/512, 512, 1) })
-			n.runIf(b, f.needs, "columns-bf16/"+f.name, func(lo, hi int) { f.columnsBF16(totals, narrow[lo:hi], (hi-lo)/512, 512, 1) })
+			n.runIf(b, f.needs, "means/"+f.name, func(lo, hi int) {
+				f.band(work.totals[:(hi-lo)/cols], &work.lanes, &work.sums, g[lo:hi], cols, cols, 1, true, true)
+			})
+			n.runIf(b, f.needs, "means-bf16/"+f.name, func(lo, hi int) {
+				f.bandBF16(work.totals[:(hi-lo)/cols], &work.lanes, &work.sums, narrow[lo:hi], cols, cols, 1, true, true)
+			})
 		}
 		for _, a := range accumulations {
 			sums := make([]float32, n.elements)

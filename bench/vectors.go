@@ -112,24 +112,19 @@ func chunkSums(n int) []float64 { return make([]float64, chunks(n)) }
 
 func chunksOf(sums []float64, lo, hi int) []float64 { return sums[chunks(lo):chunks(hi)] }
 
-var factorLoads = slices.Concat(
-	vectorLoads(func(op *kernels.Op[kernels.FactorRowsFunc], n int) vectors[kernels.FactorRowsFunc] {
-		inBF16, cols := op == kernels.OpFactorRowsBF16, columns(n)
-		means, g := make([]float32, n/cols), floats(n, inBF16)
-		arrays := roofs.Arrays{Read: bases{floatsBase(g)}}
-		return vectors[kernels.FactorRowsFunc]{dtype: dtype(inBF16), align: cols, arrays: arrays, each: func(rows kernels.FactorRowsFunc, lo, hi int) {
-			rows(means[lo/cols:hi/cols], g.Slice(lo, hi/cols*cols), cols, 1)
-		}}
-	}, kernels.OpFactorRowsFloat32, kernels.OpFactorRowsBF16),
-	vectorLoads(func(op *kernels.Op[kernels.FactorColsFunc], n int) vectors[kernels.FactorColsFunc] {
-		const group = 64 // columns that package kernels does together
-		inBF16, cols := op == kernels.OpFactorColsBF16, columns(n)
-		means, g, rows := make([]float32, cols), floats(n, inBF16), n/columns(n)
-		arrays := roofs.Arrays{Read: bases{floatsBase(g)}}
-		return vectors[kernels.FactorColsFunc]{dtype: dtype(inBF16), align: rows * min(group, cols), arrays: arrays, each: func(columns kernels.FactorColsFunc, lo, hi int) {
-			columns(means[lo/rows:min(hi/rows, cols)], g, rows, cols, lo/rows, 1)
-		}}
-	}, kernels.OpFactorColsFloat32, kernels.OpFactorColsBF16))
+var factorLoads = vectorLoads(func(op *kernels.Op[kernels.FactorMeansFunc], n int) vectors[kernels.FactorMeansFunc] {
+	const band = 64 // rows of a call
+	inBF16, cols := op == kernels.OpFactorMeansBF16, columns(n)
+	rows := n / cols
+	means, squares, g := make([]float32, rows), make([]float64, ((rows-1)/band+1)*cols), floats(n, inBF16)
+	arrays := roofs.Arrays{Read: bases{floatsBase(g)}}
+	return vectors[kernels.FactorMeansFunc]{dtype: dtype(inBF16), align: min(band, rows) * cols, arrays: arrays, each: func(factorMeans kernels.FactorMeansFunc, lo, hi int) {
+		for first := lo / cols; first < hi/cols; first += band {
+			last, at := min(first+band, hi/cols), first/band*cols
+			factorMeans(means[first:last], squares[at:at+cols], g.Slice(first*cols, last*cols), 1)
+		}
+	}}
+}, kernels.OpFactorMeansFloat32, kernels.OpFactorMeansBF16)
 
 var adamWLoads = slices.Concat(
 	adamW(kernels.OpAdamWFloat32, plain(false), plain(false)),

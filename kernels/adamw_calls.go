@@ -58,8 +58,6 @@ type adamWKind struct {
 	many    adamWManyFunc
 
 	matrices adamWMatricesFunc
-	rowMeans FactorRowsFunc // of gradients, for factors
-	colMeans FactorColsFunc
 }
 
 // adamWManyFunc steps parameters of one kind by the same scalars. The tensors are the
@@ -141,10 +139,6 @@ func newAdamWKind(t *AdamWTensors) *adamWKind {
 	}
 	if k.matrices == nil {
 		k.matrices = noMatrices
-	}
-	k.rowMeans, k.colMeans = OpFactorRowsFloat32.run, OpFactorColsFloat32.run
-	if t.Gradients.BF16 != nil {
-		k.rowMeans, k.colMeans = OpFactorRowsBF16.run, OpFactorColsBF16.run
 	}
 	if t.V.Factored() {
 		k.tensors.V.Row, k.tensors.V.Col = []float32{}, []float32{}
@@ -260,6 +254,8 @@ func (c *AdamWCalls) Do(worker, piece int) {
 	}
 }
 
+var alone = []Threads{1}
+
 // stepFactored is AdamWFactored on the worker's goroutine.
 func (w *adamWWorker) stepFactored(s *AdamWScalars) {
 	t, row, col := &w.tensors, w.tensors.V.Row, w.tensors.V.Col
@@ -268,8 +264,7 @@ func (w *adamWWorker) stepFactored(s *AdamWScalars) {
 		w.factors = make([]float32, need)
 	}
 	newRow, newCol, normalized := w.factors[:rows], w.factors[rows:rows+cols], w.factors[rows+cols:2*rows+cols]
-	w.kind.rowMeans(newRow, t.Gradients, cols, s.GradScale)
-	w.kind.colMeans(newCol, t.Gradients, rows, cols, 0, s.GradScale)
+	factorMeans(newRow, newCol, t.Gradients, s.GradScale, alone)
 	if c, skipped := averageFactors(newRow, newCol, row, col, s); skipped {
 		w.counts.Add(c)
 		w.skipped++

@@ -9,29 +9,23 @@ import (
 
 // The signatures of the factored second moment and of gradient accumulation.
 type (
-	// FactorRowsFunc sets each of means to the mean square of a row of g times scale.
-	FactorRowsFunc func(means []float32, g Floats, cols int, scale float32)
-	// FactorColsFunc sets means[j] to the mean square of column first+j of g times scale.
-	FactorColsFunc func(means []float32, g Floats, rows, cols, first int, scale float32)
-	AccumulateFunc func(sums, g Floats)
+	// FactorMeansFunc sets means to the mean squares of the rows of g, up to
+	// reference.FactorBand, and squares to the sums of those of its columns, each element first
+	// multiplied by scale.
+	FactorMeansFunc func(means []float32, squares []float64, g Floats, scale float32)
+	AccumulateFunc  func(sums, g Floats)
 )
 
 var (
-	OpFactorRowsFloat32 = declareFactorRows("rows_float32", 4, fast.factorRowsFloat32)
-	OpFactorRowsBF16    = declareFactorRows("rows_bfloat16", 2, fast.factorRowsBF16)
-	OpFactorColsFloat32 = declareFactorCols("cols_float32", 4, fast.factorColsFloat32)
-	OpFactorColsBF16    = declareFactorCols("cols_bfloat16", 2, fast.factorColsBF16)
+	OpFactorMeansFloat32 = declareFactorMeans("float32", 4, fast.factorMeansFloat32)
+	OpFactorMeansBF16    = declareFactorMeans("bfloat16", 2, fast.factorMeansBF16)
 
 	OpAccumulateFloat32 = declareAccumulate("float32", 4, fast.accumulateFloat32)
 	OpAccumulateBF16    = declareAccumulate("bfloat16", 2, fast.accumulateBF16)
 )
 
-func declareFactorRows(variant string, bytes float64, fast []Impl[FactorRowsFunc]) *Op[FactorRowsFunc] {
-	return declare(Op[FactorRowsFunc]{Name: "factor_means", Variant: variant, Streams: reads(bytes)}, reference.FactorRows, fast)
-}
-
-func declareFactorCols(variant string, bytes float64, fast []Impl[FactorColsFunc]) *Op[FactorColsFunc] {
-	return declare(Op[FactorColsFunc]{Name: "factor_means", Variant: variant, Streams: reads(bytes)}, reference.FactorCols, fast)
+func declareFactorMeans(variant string, bytes float64, fast []Impl[FactorMeansFunc]) *Op[FactorMeansFunc] {
+	return declare(Op[FactorMeansFunc]{Name: "factor_means", Variant: variant, Streams: reads(bytes)}, reference.FactorMeans, fast)
 }
 
 func declareAccumulate(variant string, gradient float64, fast []Impl[AccumulateFunc]) *Op[AccumulateFunc] {
@@ -104,36 +98,67 @@ func nonFinite(x []float32) (n int64) {
 
 var factorWork = sync.Pool{New: func() any { return new([]float32) }}
 
+// factorMeans sets the mean squares of rows and columns. It reads the gradients once, a band
+// of rows at a time, some bands on each goroutine, and then adds up the bands' columns.
 func factorMeans(rowMeans, colMeans []float32, g Floats, scale float32, limit []Threads) {
-	args := factorArgs{rowMeans, g, len(rowMeans), len(colMeans), scale, OpFactorRowsFloat32.run, OpFactorColsFloat32.run}
-	if g.BF16 != nil {
-		args.rows, args.cols = OpFactorRowsBF16.run, OpFactorColsBF16.run
+	rows, cols := len(rowMeans), len(colMeans)
+	bands := min((rows-1)/reference.FactorBand+1, bandsOfThread*threads(limit))
+	work := factorBands.Get().(*[]float64)
+	if need := (bands + 1) * cols; cap(*work) < need {
+		*work = make([]float64, need)
 	}
-	factorRowsSplit.run(args, g.Len(), args.nCols, limit)
-	args.means = colMeans
-	factorColsSplit.run(args, g.Len(), args.nRows*min(columnGroup, args.nCols), limit)
+	args := factorArgs{totals: (*work)[:cols], squares: (*work)[cols : (bands+1)*cols], scale: scale, run: OpFactorMeansFloat32.run}
+	if g.BF16 != nil {
+		args.run = OpFactorMeansBF16.run
+	}
+	clear(args.totals)
+	for first, size := 0, bands*reference.FactorBand; first < rows; first += size {
+		last := min(first+size, rows)
+		args.means, args.g = rowMeans[first:last], g.Slice(first*cols, last*cols)
+		factorBandsSplit.run(args, args.g.Len(), reference.FactorBand*cols, limit)
+		factorTotalsSplit.run(args, cols*args.bands(), columnsTogether*args.bands(), limit)
+	}
+	for j, total := range args.totals {
+		colMeans[j] = float32(total / float64(rows))
+	}
+	factorBands.Put(work)
 }
+
+const (
+	bandsOfThread   = 8 // between two waits
+	columnsTogether = 64
+)
+
+var factorBands = sync.Pool{New: func() any { return new([]float64) }}
 
 type factorArgs struct {
-	means        []float32
-	g            Floats
-	nRows, nCols int
-	scale        float32
-	rows         FactorRowsFunc
-	cols         FactorColsFunc
+	means   []float32
+	totals  []float64 // of columns
+	squares []float64 // of the columns of each band
+	g       Floats
+	scale   float32
+	run     FactorMeansFunc
 }
 
-var factorRowsSplit = split(func(a *factorArgs, lo, hi int) Counts {
-	a.rows(a.means[lo/a.nCols:hi/a.nCols], a.g.Slice(lo, hi), a.nCols, a.scale)
+func (a *factorArgs) bands() int { return (len(a.means)-1)/reference.FactorBand + 1 }
+
+var factorBandsSplit = split(func(a *factorArgs, lo, hi int) Counts {
+	cols := len(a.totals)
+	for row := lo / cols; row < hi/cols; row += reference.FactorBand {
+		last, band := min(row+reference.FactorBand, hi/cols), row/reference.FactorBand
+		a.run(a.means[row:last], a.squares[band*cols:(band+1)*cols], a.g.Slice(row*cols, last*cols), a.scale)
+	}
 	return Counts{}
 })
 
-// columnGroup is the least number of columns that a goroutine takes, a few cache lines.
-const columnGroup = 64
-
-var factorColsSplit = split(func(a *factorArgs, lo, hi int) Counts {
-	first, last := lo/a.nRows, hi/a.nRows
-	a.cols(a.means[first:last], a.g, a.nRows, a.nCols, first, a.scale)
+var factorTotalsSplit = split(func(a *factorArgs, lo, hi int) Counts {
+	first, last, cols := lo/a.bands(), hi/a.bands(), len(a.totals)
+	totals := a.totals[first:last]
+	for band := range a.bands() {
+		for j, sum := range a.squares[band*cols+first : band*cols+last] {
+			totals[j] += sum
+		}
+	}
 	return Counts{}
 })
 

@@ -24,9 +24,8 @@ type implementations struct {
 	gemmFloat32, gemmBF16                 []Impl[GemmFunc]
 	syrkFloat32, syrkBF16                 []Impl[SyrkFunc]
 
-	factorRowsFloat32, factorRowsBF16 []Impl[FactorRowsFunc]
-	factorColsFloat32, factorColsBF16 []Impl[FactorColsFunc]
-	accumulateFloat32, accumulateBF16 []Impl[AccumulateFunc]
+	factorMeansFloat32, factorMeansBF16 []Impl[FactorMeansFunc]
+	accumulateFloat32, accumulateBF16   []Impl[AccumulateFunc]
 
 	adamWFloat32, adamWBF16, adamW8bit, adamW4bit, adamWFactored [len(adamWPairs)][]Impl[AdamWFunc]
 }

@@ -29,12 +29,10 @@ var fast = implementations{
 	scaleFloat32: avx512[ScaleFunc]("avx512", 0, scaleFloat32AVX512, avx2[ScaleFunc](scaleFloat32AVX2)),
 	scaleBF16:    avx512[ScaleFunc]("avx512", 0, scaleBF16AVX512, avx2[ScaleFunc](scaleBF16AVX2)),
 
-	factorRowsFloat32: factorRowsFloat32Impls,
-	factorRowsBF16:    factorRowsBF16Impls,
-	factorColsFloat32: factorColsFloat32Impls,
-	factorColsBF16:    factorColsBF16Impls,
-	accumulateFloat32: accumulateFloat32Impls,
-	accumulateBF16:    accumulateBF16Impls,
+	factorMeansFloat32: factorMeansFloat32Impls,
+	factorMeansBF16:    factorMeansBF16Impls,
+	accumulateFloat32:  accumulateFloat32Impls,
+	accumulateBF16:     accumulateBF16Impls,
 
 	muonDirection: muonDirectionImpls(),
 	muonUpdate:    muonUpdateImpls(),

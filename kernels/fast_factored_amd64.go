@@ -7,69 +7,47 @@ import (
 
 	"github.com/lowbit-go/lowbit/amd64"
 	"github.com/lowbit-go/lowbit/internal/race"
+	"github.com/lowbit-go/lowbit/kernels/reference"
 )
 
 // The signatures of the assembly, for gradients of either format.
 type (
-	rowMeans[G number]        func(means []float32, g []G, cols int, scale float32)
-	scaledSquares[G number]   func(sums []float64, g []G, scale float32)
-	columnSquares[G number]   func(totals []float64, g []G, rows, stride int, scale float32)
+	factorBand[G number] func(totals []float64, lanes *[reference.FactorBand][16]float64, sums *[bandColumns]float64, g []G,
+		columns, stride int, scale float32, first, last bool)
 	accumulation[S, G number] func(sums []S, g []G)
 )
 
-// factorRows takes the sums of chunks of rows that are too long for one call.
-func factorRows[G number](means rowMeans[G], squares scaledSquares[G]) FactorRowsFunc {
-	return func(dst []float32, g Floats, cols int, scale float32) {
-		x := view[G](g)
-		race.Write(dst)
-		race.Read(x)
-		if cols <= callElements {
-			means(dst, x, cols, scale)
-			return
-		}
-		sums := chunkSums.Get().(*[sumBatch]float64)
-		for i := range dst {
-			total := 0.0
-			for row := x[i*cols : i*cols+cols]; len(row) > 0; {
-				part := row[:min(callElements, len(row))]
-				row = row[len(part):]
-				found := sums[:chunks(len(part))]
-				squares(found, part, scale)
-				for _, sum := range found {
-					total += sum
-				}
-			}
-			dst[i] = float32(total / float64(cols))
-		}
-		chunkSums.Put(sums)
-	}
+const bandColumns = 1024 // of a call
+
+// bandWork is the scratch of a band of rows.
+type bandWork struct {
+	totals [reference.FactorBand]float64
+	lanes  [reference.FactorBand][16]float64
+	sums   [bandColumns]float64
 }
 
-// Columns are summed a number at a time, in calls of some rows.
-const (
-	columnBatch = 512
-	rowBatch    = 64 // a multiple of the contract's chunk of rows
-)
+var bandWorks = sync.Pool{New: func() any { return new(bandWork) }}
 
-var columnTotals = sync.Pool{New: func() any { return new([columnBatch]float64) }}
-
-func factorCols[G number](add columnSquares[G]) FactorColsFunc {
-	return func(means []float32, g Floats, rows, cols, first int, scale float32) {
-		x := view[G](g)
+func factorMeansBy[G number](add factorBand[G]) FactorMeansFunc {
+	return func(means []float32, squares []float64, g Floats, scale float32) {
+		x, cols := view[G](g), len(squares)
 		race.Write(means)
+		race.Write(squares)
 		race.Read(x)
-		totals := columnTotals.Get().(*[columnBatch]float64)
-		for ; len(means) > 0; means, first = means[min(columnBatch, len(means)):], first+columnBatch {
-			sums := totals[:min(columnBatch, len(means))]
-			clear(sums)
-			for row := 0; row < rows; row += rowBatch {
-				add(sums, x[row*cols+first:], min(rowBatch, rows-row), cols, scale)
-			}
-			for i, sum := range sums {
-				means[i] = float32(sum / float64(rows))
-			}
+		work := bandWorks.Get().(*bandWork)
+		totals := work.totals[:len(means)]
+		clear(totals)
+		for first := 0; first < cols; first += bandColumns {
+			last := min(first+bandColumns, cols)
+			clear(work.sums[:])
+			add(totals, &work.lanes, &work.sums, x[first:], last-first, cols, scale,
+				first%reference.SumChunk == 0, last%reference.SumChunk == 0 || last == cols)
+			copy(squares[first:last], work.sums[:])
 		}
-		columnTotals.Put(totals)
+		for i, total := range totals {
+			means[i] = float32(total / float64(cols))
+		}
+		bandWorks.Put(work)
 	}
 }
 
@@ -89,10 +67,8 @@ func accumulate[G number](toFloat32 accumulation[float32, G], toBF16 accumulatio
 }
 
 var (
-	factorRowsFloat32Impls = avx512[FactorRowsFunc]("avx512", 0, factorRows(amd64.FactorRowsAVX512, amd64.FactorSumsAVX512), avx2[FactorRowsFunc](factorRows(amd64.FactorRowsAVX2, amd64.FactorSumsAVX2)))
-	factorRowsBF16Impls    = avx512[FactorRowsFunc]("avx512", 0, factorRows(amd64.FactorRowsBF16AVX512, amd64.FactorSumsBF16AVX512), avx2[FactorRowsFunc](factorRows(amd64.FactorRowsBF16AVX2, amd64.FactorSumsBF16AVX2)))
-	factorColsFloat32Impls = avx512[FactorColsFunc]("avx512", 0, factorCols(amd64.ColumnSquaresAVX512), avx2[FactorColsFunc](factorCols(amd64.ColumnSquaresAVX2)))
-	factorColsBF16Impls    = avx512[FactorColsFunc]("avx512", 0, factorCols(amd64.ColumnSquaresBF16AVX512), avx2[FactorColsFunc](factorCols(amd64.ColumnSquaresBF16AVX2)))
+	factorMeansFloat32Impls = avx512[FactorMeansFunc]("avx512", 0, factorMeansBy(amd64.FactorBandAVX512), avx2[FactorMeansFunc](factorMeansBy(amd64.FactorBandAVX2)))
+	factorMeansBF16Impls    = avx512[FactorMeansFunc]("avx512", 0, factorMeansBy(amd64.FactorBandBF16AVX512), avx2[FactorMeansFunc](factorMeansBy(amd64.FactorBandBF16AVX2)))
 
 	accumulateFloat32Impls = avx512[AccumulateFunc]("avx512", 0, accumulate(amd64.AccumulateF32GF32AVX512, amd64.AccumulateBF16GF32AVX512),
 		avx2[AccumulateFunc](accumulate(amd64.AccumulateF32GF32AVX2, amd64.AccumulateBF16GF32AVX2)))

@@ -89,11 +89,11 @@ func TestCallsAreShort(t *testing.T) {
 		require.Equal(t, [3]int{len(x), len(x), len(x)}, [3]int{quantized, seen, decoded})
 		require.LessOrEqual(t, longest, callElements)
 
-		sums := 0
-		factorRows(func([]float32, []float32, int, float32) { t.Fatal("a whole row") }, func(to []float64, g []float32, scale float32) {
-			longest, sums = max(longest, len(g)), sums+len(to)
-		})(make([]float32, 1), Float32s(x), len(x), 1)
-		require.Equal(t, chunks(len(x)), sums)
+		added := 0
+		factorMeansBy(func(totals []float64, lanes *[64][16]float64, sums *[bandColumns]float64, g []float32, columns, stride int, scale float32, first, last bool) {
+			longest, added = max(longest, len(totals)*columns), added+columns
+		})(make([]float32, 1), make([]float64, len(x)), Float32s(x), 1)
+		require.Equal(t, len(x), added)
 		require.LessOrEqual(t, longest, callElements)
 	}
 }
@@ -108,17 +108,18 @@ func TestLongRows(t *testing.T) {
 	narrow := BF16s(make([]uint16, len(x)))
 	reference.Round(narrow.BF16, x)
 	for _, c := range []struct {
-		op *Op[FactorRowsFunc]
+		op *Op[FactorMeansFunc]
 		g  Floats
-	}{{OpFactorRowsFloat32, Float32s(x)}, {OpFactorRowsBF16, narrow}} {
-		want := make([]float32, rows)
-		reference.FactorRows(want, c.g, longElements, 0.3)
+	}{{OpFactorMeansFloat32, Float32s(x)}, {OpFactorMeansBF16, narrow}} {
+		want, wantSquares := make([]float32, rows), make([]float64, longElements)
+		reference.FactorMeans(want, wantSquares, c.g, 0.3)
 		for _, impl := range c.op.Impls {
 			t.Run(c.op.Variant+"/"+impl.Name, func(t *testing.T) {
 				cputest.Need(t, impl.Needs)
-				got := make([]float32, rows)
-				impl.Func(got, c.g, longElements, 0.3)
+				got, squares := make([]float32, rows), make([]float64, longElements)
+				impl.Func(got, squares, c.g, 0.3)
 				require.Equal(t, want, got)
+				require.Equal(t, wantSquares, squares)
 			})
 		}
 	}

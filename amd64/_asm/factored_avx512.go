@@ -4,68 +4,65 @@ import "github.com/mmcloughlin/avo/operand"
 
 func factoredAVX512(g *generator) {
 	for _, f := range factorFormats {
-		name := "FactorRows" + f.suffix + "AVX512"
-		g.function(name, "(means []float32, g []"+f.format.goType+", cols int, scale float32)", factorRowsDoc(name, f.of, f.value))
-		s := g.summation512(cursor{g.pointer("g"), f.format.bytes})
-		s.scale = g.parameter512("scale")
-		g.factorRows(s.chunk)
-
-		name = "FactorSums" + f.suffix + "AVX512"
-		g.function(name, "(sums []float64, g []"+f.format.goType+", scale float32)", factorSumsDoc(name, f.format))
-		s = g.summation512(cursor{g.pointer("g"), f.format.bytes})
-		s.scale = g.parameter512("scale")
-		s.chunks(g.pointer("sums"), g.length("sums"), g.length("g"))
-		g.end()
-
-		name = "ColumnSquares" + f.suffix + "AVX512"
-		g.function(name, "(totals []float64, g []"+f.format.goType+", rows, stride int, scale float32)", columnSquaresDoc(name, f.format))
-		scale := g.parameter512("scale")
-		c := g.columnSquares(f.format)
-		g.elements512(g.length("totals"), 4, 1, func(of part) { c.addAVX512(of, scale) }, cursor{c.totals, 8}, cursor{c.first, f.format.bytes})
+		b := g.factorBand("FactorBand"+f.suffix+"AVX512", f.format)
+		b.scale = g.parameter512("scale")
+		lanes := [2]vec{g.ZMM(), g.ZMM()}
+		b.rows(func() {
+			for _, z := range lanes {
+				g.VPXORQ(z, z, z)
+			}
+		}, func() {
+			for i, z := range lanes {
+				g.VMOVUPD(at(b.lanes, 64*i), z)
+			}
+		}, func(n gp) { b.rowAVX512(lanes, n) }, func() {
+			for i, z := range lanes {
+				g.VMOVUPD(z, at(b.lanes, 64*i))
+			}
+		}, func() vec {
+			g.VADDPD(lanes[1], lanes[0], lanes[0])
+			return g.sumEight(lanes[0])
+		})
 		g.end()
 	}
 }
 
-// addAVX512 adds the squares of columns.
-func (c columnSquares) addAVX512(of part, scale vec) {
-	sums := make([]vec, 2*of.registers)
-	masks := make([]mask, len(sums))
-	for i := range sums {
-		sums[i] = c.g.ZMM()
-		if !of.whole() {
-			masks[i] = of.lanes[i/2]
-			if i%2 == 1 {
-				masks[i] = c.g.K()
-				c.g.KSHIFTRW(operand.Imm(8), of.lanes[i/2], masks[i])
-			}
-		}
-	}
-	c.eachChunk(lanes512*of.registers*c.format.bytes, func() {
-		for _, sum := range sums {
-			c.g.VPXORQ(sum, sum, sum)
-		}
-	}, func(p gp) {
+// rowAVX512 adds the squares of n elements of a row.
+func (b *factorBand) rowAVX512(lanes [2]vec, n gp) {
+	g := b.g
+	g.elements512(n, 2, 1, func(of part) {
+		g.PREFETCHT0(mem{Base: b.row, Index: b.stride, Scale: 1})
 		for i := range of.registers {
-			x := c.g.load512(c.format, p, i, of)
-			c.g.VMULPS(scale, x, x)
-			low, high := x, c.g.ZMM()
-			c.g.VEXTRACTF64X4(operand.Imm(1), x, high.AsY())
-			c.g.VCVTPS2PD(x.AsY(), low)
-			c.g.VCVTPS2PD(high.AsY(), high)
-			c.g.VFMADD231PD(low, low, sums[2*i])
-			c.g.VFMADD231PD(high, high, sums[2*i+1])
-		}
-	}, func() {
-		for i, sum := range sums {
-			if of.whole() {
-				c.g.VADDPD(at(c.totals, 64*i), sum, sum)
-				c.g.VMOVUPD(sum, at(c.totals, 64*i))
-			} else {
-				total := c.g.ZMM()
-				c.g.VMOVUPD_Z(at(c.totals, 64*i), masks[i], total)
-				c.g.VADDPD(total, sum, sum)
-				c.g.VMOVUPD(sum, masks[i], at(c.totals, 64*i))
+			for half, z := range b.wide512(i, of) {
+				sum := at(b.sums, 128*i+64*half)
+				g.VFMADD231PD(z, z, lanes[half])
+				g.VFMADD213PD(sum, z, z)
+				g.VMOVUPD(z, sum)
 			}
 		}
-	})
+	}, cursor{b.row, b.format.bytes}, cursor{b.sums, 8})
+}
+
+// wide512 are the sixteen elements of register i times the scale, in float64, and zero where
+// there is none.
+func (b *factorBand) wide512(i int, of part) (halves [2]vec) {
+	g := b.g
+	halves = [2]vec{g.ZMM(), g.ZMM()}
+	if of.whole() && b.format == float32s {
+		for half, z := range halves {
+			g.VMULPS(at(b.row, 64*i+32*half), b.scale.AsY(), z.AsY())
+			g.VCVTPS2PD(z.AsY(), z)
+		}
+		return halves
+	}
+	x := stream{b.format, b.row}.load16(g, i, of)
+	if of.whole() {
+		g.VMULPS(b.scale, x, x)
+	} else {
+		g.VMULPS_Z(b.scale, x, of.lanes[i], x)
+	}
+	g.VEXTRACTF64X4(operand.Imm(1), x, halves[1].AsY())
+	g.VCVTPS2PD(x.AsY(), halves[0])
+	g.VCVTPS2PD(halves[1].AsY(), halves[1])
+	return halves
 }

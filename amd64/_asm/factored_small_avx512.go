@@ -6,8 +6,8 @@ import "github.com/mmcloughlin/avo/operand"
 // one, and then of each matrix the sums of its columns and rows.
 const (
 	smallRows       = 0
-	smallNormalized = 4 * factorChunk
-	smallSums       = 8 * factorChunk
+	smallNormalized = 4 * bandRows
+	smallSums       = 8 * bandRows
 
 	smallGroup = 8 // rows whose sums are made together
 )
@@ -27,9 +27,11 @@ after which the products have room for 15 more. It stops at a matrix of which a 
 is not finite, and returns how many there are before it. Matrices of 64 elements take about
 25 ns each.
 
-	for i, matrix := range matrices { // row, col: its factors
-		reference.FactorRows(newRow, reference.Floats{`+f.of+`: `+f.value+`}, cols, scale)
-		reference.FactorCols(newCol, reference.Floats{`+f.of+`: `+f.value+`}, rows, cols, 0, scale)
+	for i, matrix := range matrices {
+		reference.FactorMeans(newRow, squares, g, scale) // g, row, col: the matrix's
+		for j, sum := range squares {
+			newCol[j] = float32(sum / float64(rows))
+		}
 		finite := reference.AverageFactors(newRow, row, s)
 		if !(reference.AverageFactors(newCol, col, s) && finite) {
 			return i
@@ -209,7 +211,7 @@ func (s *smallMatrix) step(stop string) {
 	g.JNZ(operand.LabelRef(stop))
 	g.VMOVUPS(col, s.columns, at(s.g.word(s.from, colOfCall), 0))
 	g.VADDPD(other, total, total)
-	s.normalize(summation512{g: g}.sumEight(total))
+	s.normalize(g.sumEight(total))
 	s.multiply(col)
 }
 

@@ -160,7 +160,6 @@ type summation struct {
 	cursors []cursor
 	tails   []mem // room for the last of the elements, as float32, and zeros
 	lanes   [4]vec
-	scale   vec // multiplies each element, if not nil
 }
 
 func (g *generator) summation(cursors ...cursor) summation {
@@ -274,9 +273,6 @@ func (s summation) chunk(n gp) vec {
 	s.g.loop(n, 1, func() {
 		for i, c := range s.cursors {
 			x := s.g.load(formatOf(c), c.gp, 1)
-			if s.scale != nil {
-				s.g.VMULSS(s.scale.AsX(), x.AsX(), x.AsX())
-			}
 			s.g.VMOVSS(x.AsX(), s.tails[i].Idx(index, 4))
 			s.g.advance(c.gp, c.bytes)
 		}
@@ -331,18 +327,11 @@ func (s summation) add(four func(c cursor, lane int) vec) {
 func (s summation) fourOf(c cursor, lane int) vec {
 	y := s.g.YMM()
 	x := y.AsX()
-	switch {
-	case c.bytes == 2:
+	if c.bytes == 2 {
 		s.g.VPMOVZXWD(at(c.gp, 2*lane), x)
 		s.g.VPSLLD(operand.Imm(16), x, x)
-		if s.scale != nil {
-			s.g.VMULPS(s.scale.AsX(), x, x)
-		}
 		s.g.VCVTPS2PD(x, y)
-	case s.scale != nil:
-		s.g.VMULPS(at(c.gp, 4*lane), s.scale.AsX(), x)
-		s.g.VCVTPS2PD(x, y)
-	default:
+	} else {
 		s.g.VCVTPS2PD(at(c.gp, 4*lane), y)
 	}
 	return y

@@ -125,7 +125,6 @@ type summation512 struct {
 	g       *generator
 	cursors []cursor
 	lanes   [2]vec
-	scale   vec // multiplies each element, if not nil
 	upper   vec // half of each lane, of bf16
 }
 
@@ -187,22 +186,22 @@ func (s summation512) total() vec {
 	a, b := s.lanes[0], s.lanes[1]
 	if s.cursors[0].bytes == 4 {
 		s.g.VADDPD(b, a, a)
-		return s.sumEight(a)
+		return s.g.sumEight(a)
 	}
-	even, odd := s.sumEight(a), s.sumEight(b)
+	even, odd := s.g.sumEight(a), s.g.sumEight(b)
 	s.g.VADDSD(odd, even, even)
 	return even
 }
 
 // sumEight adds the lanes of z, which it spoils: 4 apart, 2 and 1.
-func (s summation512) sumEight(z vec) vec {
-	other, x := s.g.ZMM(), z.AsX().(vec)
-	s.g.VEXTRACTF64X4(operand.Imm(1), z, other.AsY())
-	s.g.VADDPD(other.AsY(), z.AsY(), z.AsY())
-	s.g.VEXTRACTF64X2(operand.Imm(1), z.AsY(), other.AsX())
-	s.g.VADDPD(other.AsX(), x, x)
-	s.g.VUNPCKHPD(x, x, other.AsX())
-	s.g.VADDSD(other.AsX(), x, x)
+func (g *generator) sumEight(z vec) vec {
+	other, x := g.ZMM(), z.AsX().(vec)
+	g.VEXTRACTF64X4(operand.Imm(1), z, other.AsY())
+	g.VADDPD(other.AsY(), z.AsY(), z.AsY())
+	g.VEXTRACTF64X2(operand.Imm(1), z.AsY(), other.AsX())
+	g.VADDPD(other.AsX(), x, x)
+	g.VUNPCKHPD(x, x, other.AsX())
+	g.VADDSD(other.AsX(), x, x)
 	return x
 }
 
@@ -216,7 +215,7 @@ func (s summation512) add(n gp) {
 	values := make([][2]vec, len(s.cursors))
 	for i, c := range s.cursors {
 		if c.bytes == 2 {
-			values[i] = s.evenAndOdd(c, of, n)
+			values[i] = s.evenAndOdd(c, of)
 		} else {
 			values[i] = s.lowAndHigh(c, of)
 		}
@@ -239,12 +238,6 @@ func (s summation512) lowAndHigh(c cursor, of part) (values [2]vec) {
 				s.g.KSHIFTRW(operand.Imm(8), of.lanes[0], k)
 			}
 			s.g.VMOVUPS_Z(at(c.gp, 32*i), k, y)
-			if s.scale != nil {
-				s.g.VMULPS_Z(y, s.scale.AsY(), k, y)
-			}
-			s.g.VCVTPS2PD(y, z)
-		case s.scale != nil:
-			s.g.VMULPS(at(c.gp, 32*i), s.scale.AsY(), y)
 			s.g.VCVTPS2PD(y, z)
 		default:
 			s.g.VCVTPS2PD(at(c.gp, 32*i), z)
@@ -255,7 +248,7 @@ func (s summation512) lowAndHigh(c cursor, of part) (values [2]vec) {
 }
 
 // evenAndOdd are sixteen bf16 numbers in float64, zero where there is none.
-func (s summation512) evenAndOdd(c cursor, of part, n gp) [2]vec {
+func (s summation512) evenAndOdd(c cursor, of part) [2]vec {
 	even, odd := s.g.ZMM(), s.g.ZMM()
 	if of.whole() {
 		s.g.VPSLLD(operand.Imm(16), at(c.gp, 0), even.AsY())
@@ -265,17 +258,7 @@ func (s summation512) evenAndOdd(c cursor, of part, n gp) [2]vec {
 		s.g.VPSLLD(operand.Imm(16), odd, even)
 		s.g.VPANDD(odd, s.upper, odd)
 	}
-	for i, z := range []vec{even, odd} {
-		switch {
-		case s.scale == nil:
-		case of.whole():
-			s.g.VMULPS(s.scale.AsY(), z.AsY(), z.AsY())
-		default:
-			count := s.g.GP64()
-			s.g.LEAQ(at(n, 1-i), count)
-			s.g.SHRQ(operand.Imm(1), count)
-			s.g.VMULPS_Z(s.scale.AsY(), z.AsY(), s.g.firstLanes(count), z.AsY())
-		}
+	for _, z := range []vec{even, odd} {
 		s.g.VCVTPS2PD(z.AsY(), z)
 	}
 	return [2]vec{even, odd}

@@ -3,7 +3,7 @@ package reference
 import "math"
 
 // Moment is the storage of one moment: float32 or bf16 numbers, codes with a scale a
-// block, or the factors of a second moment (see FactorRows).
+// block, or the factors of a second moment (see FactorMeans).
 type Moment struct {
 	Floats
 	Codes    []uint8

@@ -1,21 +1,21 @@
 package reference
 
-const factorRows = 64 // rows whose squares are added to a column before the chunks are
+// FactorBand is how many rows' squares are added to a column's before such sums are.
+const FactorBand = 64
 
-// FactorRows sets each of means to the mean square of a row of g, each gradient first
-// multiplied by scale. A row's sum is in the contract's order.
-func FactorRows(means []float32, g Floats, cols int, scale float32) {
+// FactorMeans sets means to the mean squares of the rows of g, of which there are up to
+// FactorBand, and squares to the sums of the squares of its columns. Each gradient is first
+// multiplied by scale. A row's sum is in the contract's order, and a column's in that of its
+// rows.
+func FactorMeans(means []float32, squares []float64, g Floats, scale float32) {
+	cols := len(squares)
+	clear(squares)
 	for i := range means {
-		sum := orderedSum(cols, func(j int) float64 { return square(g.At(i*cols+j) * scale) })
-		means[i] = float32(sum / float64(cols))
-	}
-}
-
-// FactorCols sets means[j] to the mean square of column first+j of g, which has rows by
-// cols elements, each first multiplied by scale.
-func FactorCols(means []float32, g Floats, rows, cols, first int, scale float32) {
-	for j := range means {
-		means[j] = float32(columnSquares(g, rows, cols, first+j, scale) / float64(rows))
+		squareAt := func(j int) float64 { return square(g.At(i*cols+j) * scale) }
+		means[i] = float32(orderedSum(cols, squareAt) / float64(cols))
+		for j := range squares {
+			squares[j] += squareAt(j)
+		}
 	}
 }
 
@@ -28,18 +28,6 @@ func AverageFactors(means, factors []float32, s *AdamWScalars) bool {
 		ok = ok && finite(means[i])
 	}
 	return ok
-}
-
-func columnSquares(g Floats, rows, cols, column int, scale float32) float64 {
-	total := 0.0
-	for lo := 0; lo < rows; lo += factorRows {
-		chunk := 0.0
-		for i := lo; i < min(lo+factorRows, rows); i++ {
-			chunk += square(g.At(i*cols+column) * scale)
-		}
-		total += chunk
-	}
-	return total
 }
 
 // NormalizeRow divides the row factors by their mean, which makes v = row*col. The
