@@ -3,7 +3,7 @@
 //go:build !purego
 
 // func FactorBandAVX2(totals []float64, lanes *[64][16]float64, sums *[1024]float64, g []float32, columns int, stride int, scale float32, first bool, last bool)
-// Requires: AVX, AVX2, FMA3, MMX+
+// Requires: AVX, AVX2, FMA3
 TEXT ·FactorBandAVX2(SB), $64-86
 	MOVQ         stride+72(FP), DX
 	MOVQ         lanes+24(FP), BX
@@ -38,7 +38,6 @@ began3:
 	JB   done8
 
 loop7:
-	PREFETCHT0  (AX)(DX*1)
 	VMULPS      (AX), X0, X5
 	VCVTPS2PD   X5, Y5
 	VFMADD231PD Y5, Y5, Y1
@@ -140,7 +139,7 @@ done2:
 	RET
 
 // func FactorBandBF16AVX2(totals []float64, lanes *[64][16]float64, sums *[1024]float64, g []uint16, columns int, stride int, scale float32, first bool, last bool)
-// Requires: AVX, AVX2, FMA3, MMX+
+// Requires: AVX, AVX2, FMA3
 TEXT ·FactorBandBF16AVX2(SB), $64-86
 	MOVQ         stride+72(FP), DX
 	MOVQ         lanes+24(FP), BX
@@ -175,7 +174,6 @@ began14:
 	JB   done19
 
 loop18:
-	PREFETCHT0  (AX)(DX*1)
 	VPMOVZXWD   (AX), X5
 	VPSLLD      $0x10, X5, X5
 	VMULPS      X0, X5, X5

@@ -3,7 +3,7 @@
 //go:build !purego
 
 // func FactorBandAVX512(totals []float64, lanes *[64][16]float64, sums *[1024]float64, g []float32, columns int, stride int, scale float32, first bool, last bool)
-// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2, MMX+
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2
 TEXT ·FactorBandAVX512(SB), $0-86
 	MOVQ         stride+72(FP), DX
 	MOVQ         lanes+24(FP), BX
@@ -34,7 +34,6 @@ began3:
 	JB   done8
 
 loop7:
-	PREFETCHT0  (AX)(DX*1)
 	VMULPS      (AX), Y0, Y3
 	VCVTPS2PD   Y3, Z3
 	VMULPS      32(AX), Y0, Y4
@@ -66,7 +65,6 @@ done8:
 	JB   done10
 
 loop9:
-	PREFETCHT0  (AX)(DX*1)
 	VMULPS      (AX), Y0, Y3
 	VCVTPS2PD   Y3, Z3
 	VMULPS      32(AX), Y0, Y4
@@ -89,7 +87,6 @@ done10:
 	MOVQ          $-1, R10
 	BZHIQ         R9, R10, R10
 	KMOVW         R10, K1
-	PREFETCHT0    (AX)(DX*1)
 	VMOVUPS.Z     (AX), K1, Z3
 	VMULPS.Z      Z0, Z3, K1, Z3
 	VEXTRACTF64X4 $0x01, Z3, Y4
@@ -133,7 +130,7 @@ done2:
 	RET
 
 // func FactorBandBF16AVX512(totals []float64, lanes *[64][16]float64, sums *[1024]float64, g []uint16, columns int, stride int, scale float32, first bool, last bool)
-// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2, MMX+
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2
 TEXT ·FactorBandBF16AVX512(SB), $0-86
 	MOVQ         stride+72(FP), DX
 	MOVQ         lanes+24(FP), BX
@@ -164,7 +161,6 @@ began14:
 	JB   done19
 
 loop18:
-	PREFETCHT0    (AX)(DX*1)
 	VPMOVZXWD     (AX), Z3
 	VPSLLD        $0x10, Z3, Z3
 	VMULPS        Z0, Z3, Z3
@@ -200,7 +196,6 @@ done19:
 	JB   done21
 
 loop20:
-	PREFETCHT0    (AX)(DX*1)
 	VPMOVZXWD     (AX), Z3
 	VPSLLD        $0x10, Z3, Z3
 	VMULPS        Z0, Z3, Z3
@@ -225,7 +220,6 @@ done21:
 	MOVQ          $-1, R10
 	BZHIQ         R9, R10, R10
 	KMOVW         R10, K1
-	PREFETCHT0    (AX)(DX*1)
 	VPMOVZXWD.Z   (AX), K1, Z3
 	VPSLLD        $0x10, Z3, Z3
 	VMULPS.Z      Z0, Z3, K1, Z3

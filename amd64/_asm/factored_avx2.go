@@ -131,7 +131,6 @@ func (b *factorBand) rowAVX2(lanes [4]vec, n gp) {
 		g.VMOVUPD(y, sum)
 	}
 	g.loop(n, sumLanes, func() {
-		g.PREFETCHT0(mem{Base: b.row, Index: b.stride, Scale: 1})
 		for i := range lanes {
 			x := g.YMM()
 			if b.format == bfloat16s {

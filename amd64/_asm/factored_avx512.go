@@ -31,7 +31,6 @@ func factoredAVX512(g *generator) {
 func (b *factorBand) rowAVX512(lanes [2]vec, n gp) {
 	g := b.g
 	g.elements512(n, 2, 1, func(of part) {
-		g.PREFETCHT0(mem{Base: b.row, Index: b.stride, Scale: 1})
 		for i := range of.registers {
 			for half, z := range b.wide512(i, of) {
 				sum := at(b.sums, 128*i+64*half)
