@@ -229,7 +229,7 @@ func (g *generator) adamWLoops512(weights, gradients, moments format) {
 	g.end()
 }
 
-const prefetchAhead = 1536
+const prefetchAhead = 512
 
 // flag is a boolean argument in every lane.
 func (g *generator) flag(name string) mask {
