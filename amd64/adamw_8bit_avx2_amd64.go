@@ -4,78 +4,82 @@
 
 package amd64
 
-// AdamW8bitWF32GF32AVX2 is a step of AdamW on float32 weights and float32 gradients with moments in
-// blocks of up to 4096 8-bit codes. Tables, cells and divisors are those of the moments'
-// codebooks, the scalars the first fields of reference.AdamWScalars. It adds to the counts
+// AdamW8bitWF32GF32AVX2 is a step of AdamW on parameters of float32 weights and
+// float32 gradients with moments in blocks of up to 4096 codes of codebook.Dynamic8() and
+// codebook.Dynamic8Unsigned(), whose tables and thresholds it takes. A parameter is kernels'
+// adamWCall. The scalars are the first fields of reference.AdamWScalars. It adds to the counts
 // the elements that are not finite and, with skip, the elements and the blocks that it leaves
-// as they were for it. A call of 30,000 elements takes about 60 µs.
+// as they were for it. A call of 50,000 elements takes about 100 µs.
 //
-//	for lo := 0; lo < len(w); lo += block {
+//	for lo := 0; lo < len(w); lo += block { // of each parameter
 //		hi := min(lo+block, len(w))
 //		AdamWF32WF32GF32AVX2(w[lo:hi], g[lo:hi], m, v, s, nesterov, false) // m, v: decoded
 //		if skip && nonFinite > 0 {
 //			continue // and store nothing
 //		}
-//		QuantizeAVX2(mCodes[lo:hi], mScales[lo/block:], m, block, mDivisor, mCells)
-//		QuantizeAVX2(vCodes[lo:hi], vScales[lo/block:], v, block, vDivisor, vCells)
+//		QuantizeDynamic8AVX2(mCodes[lo:hi], mScales[lo/block:], m, block, mDivisor, mThresholds)
+//		QuantizeDynamic8UnsignedAVX2(vCodes[lo:hi], vScales[lo/block:], v, block, vDivisor, vThresholds)
 //	}
 //
 //go:noescape
-func AdamW8bitWF32GF32AVX2(w []float32, g []float32, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, mTable *[256]float32, vTable *[256]float32, mCells []uint32, vCells []uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
+func AdamW8bitWF32GF32AVX2(parameters [][11]uintptr, block int, mTable *[256]float32, vTable *[256]float32, mThresholds *[255]float32, vThresholds *[255]float32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
 
-// AdamW8bitWBF16GBF16AVX2 is a step of AdamW on bf16 weights and bf16 gradients with moments in
-// blocks of up to 4096 8-bit codes. Tables, cells and divisors are those of the moments'
-// codebooks, the scalars the first fields of reference.AdamWScalars. It adds to the counts
+// AdamW8bitWBF16GBF16AVX2 is a step of AdamW on parameters of bf16 weights and
+// bf16 gradients with moments in blocks of up to 4096 codes of codebook.Dynamic8() and
+// codebook.Dynamic8Unsigned(), whose tables and thresholds it takes. A parameter is kernels'
+// adamWCall. The scalars are the first fields of reference.AdamWScalars. It adds to the counts
 // the elements that are not finite and, with skip, the elements and the blocks that it leaves
-// as they were for it. A call of 30,000 elements takes about 60 µs.
+// as they were for it. A call of 50,000 elements takes about 100 µs.
 //
-//	for lo := 0; lo < len(w); lo += block {
+//	for lo := 0; lo < len(w); lo += block { // of each parameter
 //		hi := min(lo+block, len(w))
 //		AdamWF32WF32GF32AVX2(w[lo:hi], g[lo:hi], m, v, s, nesterov, false) // m, v: decoded
 //		if skip && nonFinite > 0 {
 //			continue // and store nothing
 //		}
-//		QuantizeAVX2(mCodes[lo:hi], mScales[lo/block:], m, block, mDivisor, mCells)
-//		QuantizeAVX2(vCodes[lo:hi], vScales[lo/block:], v, block, vDivisor, vCells)
+//		QuantizeDynamic8AVX2(mCodes[lo:hi], mScales[lo/block:], m, block, mDivisor, mThresholds)
+//		QuantizeDynamic8UnsignedAVX2(vCodes[lo:hi], vScales[lo/block:], v, block, vDivisor, vThresholds)
 //	}
 //
 //go:noescape
-func AdamW8bitWBF16GBF16AVX2(w []uint16, g []uint16, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, mTable *[256]float32, vTable *[256]float32, mCells []uint32, vCells []uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
+func AdamW8bitWBF16GBF16AVX2(parameters [][11]uintptr, block int, mTable *[256]float32, vTable *[256]float32, mThresholds *[255]float32, vThresholds *[255]float32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
 
-// AdamW8bitWBF16GF32AVX2 is a step of AdamW on bf16 weights and float32 gradients with moments in
-// blocks of up to 4096 8-bit codes. Tables, cells and divisors are those of the moments'
-// codebooks, the scalars the first fields of reference.AdamWScalars. It adds to the counts
+// AdamW8bitWBF16GF32AVX2 is a step of AdamW on parameters of bf16 weights and
+// float32 gradients with moments in blocks of up to 4096 codes of codebook.Dynamic8() and
+// codebook.Dynamic8Unsigned(), whose tables and thresholds it takes. A parameter is kernels'
+// adamWCall. The scalars are the first fields of reference.AdamWScalars. It adds to the counts
 // the elements that are not finite and, with skip, the elements and the blocks that it leaves
-// as they were for it. A call of 30,000 elements takes about 60 µs.
+// as they were for it. A call of 50,000 elements takes about 100 µs.
 //
-//	for lo := 0; lo < len(w); lo += block {
+//	for lo := 0; lo < len(w); lo += block { // of each parameter
 //		hi := min(lo+block, len(w))
 //		AdamWF32WF32GF32AVX2(w[lo:hi], g[lo:hi], m, v, s, nesterov, false) // m, v: decoded
 //		if skip && nonFinite > 0 {
 //			continue // and store nothing
 //		}
-//		QuantizeAVX2(mCodes[lo:hi], mScales[lo/block:], m, block, mDivisor, mCells)
-//		QuantizeAVX2(vCodes[lo:hi], vScales[lo/block:], v, block, vDivisor, vCells)
+//		QuantizeDynamic8AVX2(mCodes[lo:hi], mScales[lo/block:], m, block, mDivisor, mThresholds)
+//		QuantizeDynamic8UnsignedAVX2(vCodes[lo:hi], vScales[lo/block:], v, block, vDivisor, vThresholds)
 //	}
 //
 //go:noescape
-func AdamW8bitWBF16GF32AVX2(w []uint16, g []float32, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, mTable *[256]float32, vTable *[256]float32, mCells []uint32, vCells []uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
+func AdamW8bitWBF16GF32AVX2(parameters [][11]uintptr, block int, mTable *[256]float32, vTable *[256]float32, mThresholds *[255]float32, vThresholds *[255]float32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
 
-// AdamW8bitWF32GBF16AVX2 is a step of AdamW on float32 weights and bf16 gradients with moments in
-// blocks of up to 4096 8-bit codes. Tables, cells and divisors are those of the moments'
-// codebooks, the scalars the first fields of reference.AdamWScalars. It adds to the counts
+// AdamW8bitWF32GBF16AVX2 is a step of AdamW on parameters of float32 weights and
+// bf16 gradients with moments in blocks of up to 4096 codes of codebook.Dynamic8() and
+// codebook.Dynamic8Unsigned(), whose tables and thresholds it takes. A parameter is kernels'
+// adamWCall. The scalars are the first fields of reference.AdamWScalars. It adds to the counts
 // the elements that are not finite and, with skip, the elements and the blocks that it leaves
-// as they were for it. A call of 30,000 elements takes about 60 µs.
+// as they were for it. A call of 50,000 elements takes about 100 µs.
 //
-//	for lo := 0; lo < len(w); lo += block {
+//	for lo := 0; lo < len(w); lo += block { // of each parameter
 //		hi := min(lo+block, len(w))
 //		AdamWF32WF32GF32AVX2(w[lo:hi], g[lo:hi], m, v, s, nesterov, false) // m, v: decoded
 //		if skip && nonFinite > 0 {
 //			continue // and store nothing
 //		}
-//		QuantizeAVX2(mCodes[lo:hi], mScales[lo/block:], m, block, mDivisor, mCells)
-//		QuantizeAVX2(vCodes[lo:hi], vScales[lo/block:], v, block, vDivisor, vCells)
+//		QuantizeDynamic8AVX2(mCodes[lo:hi], mScales[lo/block:], m, block, mDivisor, mThresholds)
+//		QuantizeDynamic8UnsignedAVX2(vCodes[lo:hi], vScales[lo/block:], v, block, vDivisor, vThresholds)
 //	}
 //
 //go:noescape
-func AdamW8bitWF32GBF16AVX2(w []float32, g []uint16, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, mTable *[256]float32, vTable *[256]float32, mCells []uint32, vCells []uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
+func AdamW8bitWF32GBF16AVX2(parameters [][11]uintptr, block int, mTable *[256]float32, vTable *[256]float32, mThresholds *[255]float32, vThresholds *[255]float32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)

@@ -4,10 +4,10 @@
 
 #include "textflag.h"
 
-// func AdamW8bitWF32GF32AVX2(w []float32, g []float32, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, mTable *[256]float32, vTable *[256]float32, mCells []uint32, vCells []uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
+// func AdamW8bitWF32GF32AVX2(parameters [][11]uintptr, block int, mTable *[256]float32, vTable *[256]float32, mThresholds *[255]float32, vThresholds *[255]float32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
 // Requires: AVX, AVX2, CMOV, FMA3
-TEXT ·AdamW8bitWF32GF32AVX2(SB), $872-256
-	MOVQ         s+224(FP), AX
+TEXT ·AdamW8bitWF32GF32AVX2(SB), $800-104
+	MOVQ         s+72(FP), AX
 	VBROADCASTSS (AX), Y0
 	VMOVUPS      Y0, (SP)
 	VBROADCASTSS 4(AX), Y0
@@ -30,38 +30,56 @@ TEXT ·AdamW8bitWF32GF32AVX2(SB), $872-256
 	VMOVUPS      Y0, 288(SP)
 	VBROADCASTSS 40(AX), Y0
 	VMOVUPS      Y0, 320(SP)
-	MOVQ         w_len+8(FP), AX
-	TESTQ        AX, AX
-	JZ           finished2
 
-block1:
-	MOVQ         block+144(FP), CX
+parameter1:
+	SUBQ  $0x01, parameters_len+8(FP)
+	JB    end2
+	MOVQ  parameters_base+0(FP), AX
+	ADDQ  $0x58, parameters_base+0(FP)
+	MOVQ  (AX), CX
+	MOVQ  CX, 368(SP)
+	MOVQ  16(AX), CX
+	MOVQ  CX, 376(SP)
+	MOVQ  24(AX), CX
+	MOVQ  CX, 384(SP)
+	MOVQ  32(AX), CX
+	MOVQ  CX, 392(SP)
+	MOVQ  40(AX), CX
+	MOVQ  CX, 400(SP)
+	MOVQ  48(AX), CX
+	MOVQ  CX, 408(SP)
+	MOVQ  56(AX), AX
+	TESTQ AX, AX
+	JZ    finished4
+
+block3:
+	MOVQ         block+24(FP), CX
 	CMPQ         CX, AX
 	CMOVQGT      AX, CX
 	SUBQ         CX, AX
-	MOVQ         CX, 864(SP)
+	MOVQ         CX, 352(SP)
 	VXORPS       Y0, Y0, Y0
 	VXORPS       Y1, Y1, Y1
 	VXORPS       Y2, Y2, Y2
 	VXORPS       Y3, Y3, Y3
-	CMPB         nesterov+232(FP), $0x00
-	JE           plain3
-	MOVQ         w_base+0(FP), DX
-	MOVQ         g_base+24(FP), BX
-	MOVQ         mCodes_base+48(FP), SI
-	MOVQ         vCodes_base+72(FP), DI
-	MOVQ         scratch+240(FP), R8
-	MOVQ         mTable+152(FP), R9
-	MOVQ         vTable+160(FP), R10
-	MOVQ         mScales_base+96(FP), R11
-	VBROADCASTSS (R11), Y4
-	MOVQ         vScales_base+120(FP), R11
-	VBROADCASTSS (R11), Y5
+	CMPB         nesterov+80(FP), $0x00
+	JE           plain5
+	MOVQ         368(SP), DX
+	MOVQ         376(SP), BX
+	MOVQ         384(SP), SI
+	MOVQ         392(SP), DI
+	MOVQ         400(SP), R8
+	VBROADCASTSS (R8), Y4
+	MOVQ         408(SP), R8
+	VBROADCASTSS (R8), Y5
+	MOVQ         scratch+88(FP), R8
+	MOVQ         mTable+32(FP), R9
+	MOVQ         vTable+40(FP), R10
 	VPBROADCASTD word_7fffffff<>+0(SB), Y6
 	CMPQ         CX, $0x08
-	JB           done6
+	JB           done8
 
-loop5:
+loop7:
 	MOVWLZX      (SI), R11
 	MOVBLZX      R11, R12
 	SHRL         $0x08, R11
@@ -154,13 +172,13 @@ loop5:
 	ADDQ         $0x00000020, R8
 	SUBQ         $0x08, CX
 	CMPQ         CX, $0x08
-	JAE          loop5
+	JAE          loop7
 
-done6:
+done8:
 	CMPQ CX, $0x01
-	JB   done8
+	JB   done10
 
-loop7:
+loop9:
 	MOVBLZX     (SI), R11
 	VMOVSS      (R9)(R11*4), X7
 	VMULPS      Y4, Y7, Y7
@@ -207,28 +225,28 @@ loop7:
 	ADDQ        $0x00000004, R8
 	SUBQ        $0x01, CX
 	CMPQ        CX, $0x01
-	JAE         loop7
+	JAE         loop9
 
-done8:
-	JMP updated4
+done10:
+	JMP updated6
 
-plain3:
-	MOVQ         w_base+0(FP), DX
-	MOVQ         g_base+24(FP), BX
-	MOVQ         mCodes_base+48(FP), SI
-	MOVQ         vCodes_base+72(FP), DI
-	MOVQ         scratch+240(FP), R8
-	MOVQ         mTable+152(FP), R9
-	MOVQ         vTable+160(FP), R10
-	MOVQ         mScales_base+96(FP), R11
-	VBROADCASTSS (R11), Y4
-	MOVQ         vScales_base+120(FP), R11
-	VBROADCASTSS (R11), Y5
+plain5:
+	MOVQ         368(SP), DX
+	MOVQ         376(SP), BX
+	MOVQ         384(SP), SI
+	MOVQ         392(SP), DI
+	MOVQ         400(SP), R8
+	VBROADCASTSS (R8), Y4
+	MOVQ         408(SP), R8
+	VBROADCASTSS (R8), Y5
+	MOVQ         scratch+88(FP), R8
+	MOVQ         mTable+32(FP), R9
+	MOVQ         vTable+40(FP), R10
 	VPBROADCASTD word_7fffffff<>+0(SB), Y6
 	CMPQ         CX, $0x08
-	JB           done10
+	JB           done12
 
-loop9:
+loop11:
 	MOVWLZX      (SI), R11
 	MOVBLZX      R11, R12
 	SHRL         $0x08, R11
@@ -318,13 +336,13 @@ loop9:
 	ADDQ         $0x00000020, R8
 	SUBQ         $0x08, CX
 	CMPQ         CX, $0x08
-	JAE          loop9
+	JAE          loop11
 
-done10:
+done12:
 	CMPQ CX, $0x01
-	JB   done12
+	JB   done14
 
-loop11:
+loop13:
 	MOVBLZX     (SI), R11
 	VMOVSS      (R9)(R11*4), X7
 	VMULPS      Y4, Y7, Y7
@@ -368,993 +386,610 @@ loop11:
 	ADDQ        $0x00000004, R8
 	SUBQ        $0x01, CX
 	CMPQ        CX, $0x01
-	JAE         loop11
+	JAE         loop13
 
-done12:
-updated4:
+done14:
+updated6:
 	VCMPPS    $0x03, Y1, Y1, Y1
 	VMOVMSKPS Y1, CX
 	TESTL     CX, CX
-	JNZ       bad13
+	JNZ       bad15
 
-keep14:
-	MOVQ w_base+0(FP), CX
-	MOVQ scratch+240(FP), DX
-	MOVQ 864(SP), BX
+keep16:
+	MOVQ 368(SP), CX
+	MOVQ scratch+88(FP), DX
+	MOVQ 352(SP), BX
 	CMPQ BX, $0x08
-	JB   done17
+	JB   done19
 
-loop16:
+loop18:
 	VMOVUPS (DX), Y0
 	VMOVUPS Y0, (CX)
 	ADDQ    $0x00000020, DX
 	ADDQ    $0x00000020, CX
 	SUBQ    $0x08, BX
 	CMPQ    BX, $0x08
-	JAE     loop16
+	JAE     loop18
 
-done17:
+done19:
 	CMPQ BX, $0x01
-	JB   done19
+	JB   done21
 
-loop18:
+loop20:
 	VMOVSS (DX), X0
 	VMOVSS X0, (CX)
 	ADDQ   $0x00000004, DX
 	ADDQ   $0x00000004, CX
 	SUBQ   $0x01, BX
 	CMPQ   BX, $0x01
-	JAE    loop18
+	JAE    loop20
 
-done19:
-	VEXTRACTI128 $0x01, Y2, X0
-	VPMAXUD      X0, X2, X2
-	VPSHUFD      $0x4e, X2, X0
-	VPMAXUD      X0, X2, X2
-	VPSHUFD      $0xb1, X2, X0
-	VPMAXUD      X0, X2, X2
+done21:
 	VEXTRACTI128 $0x01, Y3, X0
 	VPMAXUD      X0, X3, X3
 	VPSHUFD      $0x4e, X3, X0
 	VPMAXUD      X0, X3, X3
 	VPSHUFD      $0xb1, X3, X0
 	VPMAXUD      X0, X3, X3
-	MOVQ         scratch+240(FP), CX
-	ADDQ         $0x00004040, CX
-	MOVQ         mCells_base+168(FP), DX
-	VPBROADCASTD word_7fffffff<>+0(SB), Y1
-	VMOVD        (DX), X0
-	VPBROADCASTD 4(DX), Y4
-	VPBROADCASTD 8(DX), Y5
-	VPCMPEQD     Y6, Y6, Y6
-	VPSLLD       X0, Y6, Y6
-	VPXOR        Y1, Y6, Y6
-	VPAND        Y1, Y6, Y6
-	VPSRLD       X0, X4, X7
-	VMOVD        X7, BX
-	SHLQ         $0x02, BX
-	LEAQ         16(DX), DX
-	SUBQ         BX, DX
-	LEAQ         352(SP), BX
-	LEAQ         608(SP), SI
-	MOVQ         mCodes_base+48(FP), DI
-	MOVQ         864(SP), R8
-	MOVQ         mScales_base+96(FP), R9
-	VMOVD        X2, R10
-	CMPL         R10, $0x7f800000
-	JB           finite20
-	MOVL         $0x7fc00000, R10
+	VMOVSS       X3, 360(SP)
+	VEXTRACTI128 $0x01, Y2, X0
+	VPMAXUD      X0, X2, X2
+	VPSHUFD      $0x4e, X2, X0
+	VPMAXUD      X0, X2, X2
+	VPSHUFD      $0xb1, X2, X0
+	VPMAXUD      X0, X2, X2
+	MOVQ         384(SP), CX
+	MOVQ         scratch+88(FP), DX
+	MOVQ         352(SP), BX
+	ADDQ         $0x00004040, DX
+	MOVQ         mThresholds+48(FP), SI
+	VPBROADCASTD word_331924f2<>+0(SB), Y0
+	VPBROADCASTD word_4affffc2<>+0(SB), Y1
+	VPBROADCASTD word_3fa00000<>+0(SB), Y3
+	VMOVDQU      slopes_44560bfd_43c13c99_429a96e1_417757cf_4045dfd8_3f1e4cad_3dfd477b_3e28da52<>+0(SB), Y4
+	VMOVDQU      offsets_4b0152b9_4b01c720_4b038e3d_4b071c76_4b0e38e8_4b1c71cb_4b38e392_4b2184c2<>+0(SB), Y5
+	VMOVDQU      corrections_ca034ad9_ca030004_ca050004_ca090004_ca110004_ca210004_ca410004_ca000004<>+0(SB), Y6
+	MOVQ         400(SP), DI
+	VMOVD        X2, R8
+	CMPL         R8, $0x7f800000
+	JB           finite22
+	MOVL         $0x7fc00000, R8
 
-zero21:
-	MOVL         R10, (R9)
-	MOVQ         mCells_base+168(FP), DX
-	MOVL         12(DX), DX
-	LEAQ         (CX)(R8*4), CX
+zero23:
+	MOVL         R8, (DI)
+	MOVL         $0x0000007f, DX
 	VMOVD        DX, X0
 	VPBROADCASTB X0, Y0
-	CMPQ         R8, $0x20
-	JB           done25
-
-loop24:
-	VMOVDQU Y0, (DI)
-	ADDQ    $0x00000020, DI
-	SUBQ    $0x20, R8
-	CMPQ    R8, $0x20
-	JAE     loop24
-
-done25:
-	CMPQ R8, $0x01
-	JB   done27
+	CMPQ         BX, $0x20
+	JB           done27
 
 loop26:
-	MOVB DL, (DI)
-	ADDQ $0x00000001, DI
-	SUBQ $0x01, R8
-	CMPQ R8, $0x01
-	JAE  loop26
+	VMOVDQU Y0, (CX)
+	ADDQ    $0x00000020, CX
+	SUBQ    $0x20, BX
+	CMPQ    BX, $0x20
+	JAE     loop26
 
 done27:
-	JMP done23
+	CMPQ BX, $0x01
+	JB   done29
 
-finite20:
-	VDIVSS  mDivisor+216(FP), X2, X7
-	VMOVD   X7, R10
-	TESTL   R10, R10
-	JZ      zero21
-	CMPL    R10, $0x7f800000
-	JB      divided22
+loop28:
+	MOVB DL, (CX)
+	ADDQ $0x00000001, CX
+	SUBQ $0x01, BX
+	CMPQ BX, $0x01
+	JAE  loop28
+
+done29:
+	JMP done25
+
+finite22:
+	VDIVSS  mDivisor+64(FP), X2, X7
+	VMOVD   X7, R8
+	TESTL   R8, R8
+	JZ      zero23
+	CMPL    R8, $0x7f800000
+	JB      divided24
 	VMOVAPS X2, X7
 
-divided22:
-	VMOVSS       X7, (R9)
+divided24:
+	VMOVSS       X7, (DI)
+	VBROADCASTSS X7, Y2
+	VMOVD        X2, DI
+	CMPL         DI, $0x0d800000
+	JB           small30
+	VMOVUPS      Y2, 416(SP)
+	VMOVSS       word_4c0fc000<>+0(SB), X7
+	VDIVSS       X2, X7, X7
 	VBROADCASTSS X7, Y7
-	CMPQ         R8, $0x20
-	JB           tail28
-	VMOVUPS      (CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, (SI)
-	VMOVDQU      Y9, 128(SI)
-	VMOVUPS      32(CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, 32(SI)
-	VMOVDQU      Y9, 160(SI)
-	VMOVUPS      64(CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, 64(SI)
-	VMOVDQU      Y9, 192(SI)
-	VMOVUPS      96(CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, 96(SI)
-	VMOVDQU      Y9, 224(SI)
-	SUBQ         $0x20, R8
-	ADDQ         $0x00000080, CX
-	CMPQ         R8, $0x20
-	JB           done30
+	CMPQ         BX, $0x20
+	JB           done33
 
-loop29:
-	XCHGQ        BX, SI
-	VMOVUPS      (CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, (SI)
-	VMOVDQU      Y9, 128(SI)
-	VMOVUPS      32(CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, 32(SI)
-	VMOVDQU      Y9, 160(SI)
-	VMOVUPS      64(CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, 64(SI)
-	VMOVDQU      Y9, 192(SI)
-	VMOVUPS      96(CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, 96(SI)
-	VMOVDQU      Y9, 224(SI)
-	MOVQ         (BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X2
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x02, X8, X2, X2
-	MOVQ         8(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X8
-	VPBLENDD     $0x04, X8, X2, X2
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x08, X8, X2, X2
-	MOVQ         16(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         24(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	VINSERTI128  $0x01, X8, Y2, Y2
-	VPADDD       128(BX), Y2, Y2
-	VPSRLD       X0, Y2, Y2
-	MOVQ         32(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         40(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	MOVQ         48(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         56(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	VINSERTI128  $0x01, X9, Y8, Y8
-	VPADDD       160(BX), Y8, Y8
-	VPSRLD       X0, Y8, Y8
-	VPACKUSDW    Y8, Y2, Y2
-	MOVQ         64(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         72(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	MOVQ         80(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         88(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	VINSERTI128  $0x01, X9, Y8, Y8
-	VPADDD       192(BX), Y8, Y8
-	VPSRLD       X0, Y8, Y8
-	MOVQ         96(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         104(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	MOVQ         112(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X10
-	VPBROADCASTD (DX)(R9*4), X11
-	VPBLENDD     $0x02, X11, X10, X10
-	MOVQ         120(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X11
-	VPBLENDD     $0x04, X11, X10, X10
-	VPBROADCASTD (DX)(R9*4), X11
-	VPBLENDD     $0x08, X11, X10, X10
-	VINSERTI128  $0x01, X10, Y9, Y9
-	VPADDD       224(BX), Y9, Y9
-	VPSRLD       X0, Y9, Y9
-	VPACKUSDW    Y9, Y8, Y8
-	VPACKUSWB    Y8, Y2, Y2
-	VMOVDQU      order_0_4_1_5_2_6_3_7<>+0(SB), Y8
-	VPERMD       Y2, Y8, Y2
-	VMOVDQU      Y2, (DI)
-	ADDQ         $0x00000080, CX
-	ADDQ         $0x00000020, DI
-	SUBQ         $0x20, R8
-	CMPQ         R8, $0x20
-	JAE          loop29
+loop32:
+	VMOVUPS     (DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VMOVUPS     32(DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VMOVUPS     64(DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VMOVUPS     96(DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y13
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y13
+	VFMADD231PS Y3, Y13, Y8
+	VMINPS      Y8, Y13, Y13
+	VPMINUW     Y11, Y10, Y2
+	VPMINUW     Y13, Y12, Y8
+	VPMINUW     Y8, Y2, Y2
+	VMOVDQU     everywhere_8_8_8_8_8_8_8_8<>+0(SB), Y8
+	VPSUBUSW    Y2, Y8, Y8
+	VPTEST      Y8, Y8
+	JNZ         compare34
 
-done30:
-	XCHGQ        BX, SI
-	MOVQ         (BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X2
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x02, X8, X2, X2
-	MOVQ         8(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x04, X8, X2, X2
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x08, X8, X2, X2
-	MOVQ         16(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         24(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	VINSERTI128  $0x01, X8, Y2, Y2
-	VPADDD       128(BX), Y2, Y2
-	VPSRLD       X0, Y2, Y2
-	MOVQ         32(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         40(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	MOVQ         48(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         56(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	VINSERTI128  $0x01, X9, Y8, Y8
-	VPADDD       160(BX), Y8, Y8
-	VPSRLD       X0, Y8, Y8
-	VPACKUSDW    Y8, Y2, Y2
-	MOVQ         64(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         72(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	MOVQ         80(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         88(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	VINSERTI128  $0x01, X9, Y8, Y8
-	VPADDD       192(BX), Y8, Y8
-	VPSRLD       X0, Y8, Y8
-	MOVQ         96(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         104(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	MOVQ         112(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X10
-	VPBROADCASTD (DX)(SI*4), X11
-	VPBLENDD     $0x02, X11, X10, X10
-	MOVQ         120(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X11
-	VPBLENDD     $0x04, X11, X10, X10
-	VPBROADCASTD (DX)(SI*4), X11
-	VPBLENDD     $0x08, X11, X10, X10
-	VINSERTI128  $0x01, X10, Y9, Y9
-	VPADDD       224(BX), Y9, Y9
-	VPSRLD       X0, Y9, Y9
-	VPACKUSDW    Y9, Y8, Y8
-	VPACKUSWB    Y8, Y2, Y2
-	VMOVDQU      order_0_4_1_5_2_6_3_7<>+0(SB), Y8
-	VPERMD       Y2, Y8, Y2
-	VMOVDQU      Y2, (DI)
-	ADDQ         $0x00000020, DI
+compared35:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y13, Y13
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y13, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   (DX), Y2
+	VPACKSSDW 32(DX), Y2, Y2
+	VMOVDQU   64(DX), Y8
+	VPACKSSDW 96(DX), Y8, Y8
+	VPACKSSWB Y8, Y2, Y2
+	VMOVDQU   everywhere_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f<>+0(SB), Y9
+	VPADDB    Y9, Y10, Y8
+	VPSUBUSB  Y10, Y9, Y9
+	VPBLENDVB Y2, Y9, Y8, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y2
+	VPERMD    Y10, Y2, Y10
+	VMOVDQU   Y10, (CX)
+	ADDQ      $0x00000080, DX
+	ADDQ      $0x00000020, CX
+	SUBQ      $0x20, BX
+	CMPQ      BX, $0x20
+	JAE       loop32
 
-tail28:
-	CMPQ R8, $0x01
-	JB   done32
-
-loop31:
-	VMOVSS  (CX), X2
-	VDIVPS  Y7, Y2, Y2
-	VPSRAD  $0x1f, Y2, Y8
-	VPAND   Y1, Y2, Y2
-	VPMAXSD Y4, Y2, Y2
-	VPXOR   Y8, Y2, Y9
-	VPAND   Y6, Y9, Y9
-	VPAND   Y5, Y8, Y8
-	VPSRLD  X0, Y2, Y2
-	VPADDD  Y8, Y2, Y2
-	VMOVD   X2, BX
-	VPADDD  (DX)(BX*4), X9, X9
-	VPSRLD  X0, X9, X9
-	VPEXTRB $0x00, X9, (DI)
-	ADDQ    $0x00000004, CX
-	ADDQ    $0x00000001, DI
-	SUBQ    $0x01, R8
+done33:
+	TESTQ   BX, BX
+	JZ      none36
+	LEAQ    448(SP), DI
+	VPXOR   Y2, Y2, Y2
+	VMOVDQU Y2, (DI)
+	VMOVDQU Y2, 32(DI)
+	VMOVDQU Y2, 64(DI)
+	VMOVDQU Y2, 96(DI)
+	MOVQ    BX, R8
 	CMPQ    R8, $0x01
-	JAE     loop31
-
-done32:
-done23:
-	MOVQ         scratch+240(FP), CX
-	ADDQ         $0x00008080, CX
-	MOVQ         vCells_base+192(FP), DX
-	VPBROADCASTD word_7fffffff<>+0(SB), Y1
-	VMOVD        (DX), X0
-	VPBROADCASTD 4(DX), Y2
-	VPBROADCASTD 8(DX), Y4
-	VPCMPEQD     Y5, Y5, Y5
-	VPSLLD       X0, Y5, Y5
-	VPXOR        Y1, Y5, Y5
-	VPAND        Y1, Y5, Y5
-	VPSRLD       X0, X2, X6
-	VMOVD        X6, BX
-	SHLQ         $0x02, BX
-	LEAQ         16(DX), DX
-	SUBQ         BX, DX
-	LEAQ         352(SP), BX
-	LEAQ         608(SP), SI
-	MOVQ         vCodes_base+72(FP), DI
-	MOVQ         864(SP), R8
-	MOVQ         vScales_base+120(FP), R9
-	VMOVD        X3, R10
-	CMPL         R10, $0x7f800000
-	JB           finite33
-	MOVL         $0x7fc00000, R10
-
-zero34:
-	MOVL         R10, (R9)
-	MOVQ         vCells_base+192(FP), DX
-	MOVL         12(DX), DX
-	LEAQ         (CX)(R8*4), CX
-	VMOVD        DX, X0
-	VPBROADCASTB X0, Y0
-	CMPQ         R8, $0x20
-	JB           done38
+	JB      done38
 
 loop37:
-	VMOVDQU Y0, (DI)
-	ADDQ    $0x00000020, DI
-	SUBQ    $0x20, R8
-	CMPQ    R8, $0x20
-	JAE     loop37
-
-done38:
-	CMPQ R8, $0x01
-	JB   done40
-
-loop39:
-	MOVB DL, (DI)
-	ADDQ $0x00000001, DI
+	MOVL -4(DX)(R8*4), R9
+	MOVL R9, -4(DI)(R8*4)
 	SUBQ $0x01, R8
 	CMPQ R8, $0x01
-	JAE  loop39
+	JAE  loop37
 
-done40:
-	JMP done36
+done38:
+	VMOVUPS     (DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VMOVUPS     32(DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VMOVUPS     64(DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VMOVUPS     96(DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y7
+	VFMADD213PS Y1, Y0, Y7
+	VPERMPS     Y4, Y7, Y0
+	VPERMPS     Y5, Y7, Y1
+	VPERMPS     Y6, Y7, Y7
+	VFMADD231PS Y0, Y2, Y1
+	VFMADD231PS Y3, Y1, Y7
+	VMINPS      Y7, Y1, Y1
+	VPMINUW     Y11, Y10, Y0
+	VPMINUW     Y1, Y12, Y2
+	VPMINUW     Y2, Y0, Y0
+	VMOVDQU     everywhere_8_8_8_8_8_8_8_8<>+0(SB), Y2
+	VPSUBUSW    Y0, Y2, Y2
+	VPTEST      Y2, Y2
+	JNZ         compare39
 
-finite33:
-	VDIVSS  vDivisor+220(FP), X3, X6
-	VMOVD   X6, R10
-	TESTL   R10, R10
-	JZ      zero34
-	CMPL    R10, $0x7f800000
-	JB      divided35
-	VMOVAPS X3, X6
+compared40:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y1, Y1
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y1, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   (DI), Y0
+	VPACKSSDW 32(DI), Y0, Y0
+	VMOVDQU   64(DI), Y1
+	VPACKSSDW 96(DI), Y1, Y1
+	VPACKSSWB Y1, Y0, Y0
+	VMOVDQU   everywhere_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f<>+0(SB), Y2
+	VPADDB    Y2, Y10, Y1
+	VPSUBUSB  Y10, Y2, Y2
+	VPBLENDVB Y0, Y2, Y1, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y0
+	VPERMD    Y10, Y0, Y10
+	VMOVDQU   Y10, 128(DI)
+	MOVQ      BX, R8
+	CMPQ      R8, $0x01
+	JB        done42
 
-divided35:
-	VMOVSS       X6, (R9)
-	VBROADCASTSS X6, Y6
-	CMPQ         R8, $0x20
-	JB           tail41
-	VMOVUPS      (CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, (SI)
-	VMOVDQU      Y8, 128(SI)
-	VMOVUPS      32(CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, 32(SI)
-	VMOVDQU      Y8, 160(SI)
-	VMOVUPS      64(CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, 64(SI)
-	VMOVDQU      Y8, 192(SI)
-	VMOVUPS      96(CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, 96(SI)
-	VMOVDQU      Y8, 224(SI)
-	SUBQ         $0x20, R8
-	ADDQ         $0x00000080, CX
-	CMPQ         R8, $0x20
-	JB           done43
-
-loop42:
-	XCHGQ        BX, SI
-	VMOVUPS      (CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, (SI)
-	VMOVDQU      Y8, 128(SI)
-	VMOVUPS      32(CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, 32(SI)
-	VMOVDQU      Y8, 160(SI)
-	VMOVUPS      64(CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, 64(SI)
-	VMOVDQU      Y8, 192(SI)
-	VMOVUPS      96(CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, 96(SI)
-	VMOVDQU      Y8, 224(SI)
-	MOVQ         (BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X3
-	VPBROADCASTD (DX)(R9*4), X7
-	VPBLENDD     $0x02, X7, X3, X3
-	MOVQ         8(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X7
-	VPBLENDD     $0x04, X7, X3, X3
-	VPBROADCASTD (DX)(R9*4), X7
-	VPBLENDD     $0x08, X7, X3, X3
-	MOVQ         16(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X7
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x02, X8, X7, X7
-	MOVQ         24(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X8
-	VPBLENDD     $0x04, X8, X7, X7
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x08, X8, X7, X7
-	VINSERTI128  $0x01, X7, Y3, Y3
-	VPADDD       128(BX), Y3, Y3
-	VPSRLD       X0, Y3, Y3
-	MOVQ         32(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X7
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x02, X8, X7, X7
-	MOVQ         40(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X8
-	VPBLENDD     $0x04, X8, X7, X7
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x08, X8, X7, X7
-	MOVQ         48(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         56(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	VINSERTI128  $0x01, X8, Y7, Y7
-	VPADDD       160(BX), Y7, Y7
-	VPSRLD       X0, Y7, Y7
-	VPACKUSDW    Y7, Y3, Y3
-	MOVQ         64(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X7
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x02, X8, X7, X7
-	MOVQ         72(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X8
-	VPBLENDD     $0x04, X8, X7, X7
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x08, X8, X7, X7
-	MOVQ         80(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         88(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	VINSERTI128  $0x01, X8, Y7, Y7
-	VPADDD       192(BX), Y7, Y7
-	VPSRLD       X0, Y7, Y7
-	MOVQ         96(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         104(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	MOVQ         112(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         120(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	VINSERTI128  $0x01, X9, Y8, Y8
-	VPADDD       224(BX), Y8, Y8
-	VPSRLD       X0, Y8, Y8
-	VPACKUSDW    Y8, Y7, Y7
-	VPACKUSWB    Y7, Y3, Y3
-	VMOVDQU      order_0_4_1_5_2_6_3_7<>+0(SB), Y7
-	VPERMD       Y3, Y7, Y3
-	VMOVDQU      Y3, (DI)
-	ADDQ         $0x00000080, CX
-	ADDQ         $0x00000020, DI
-	SUBQ         $0x20, R8
-	CMPQ         R8, $0x20
-	JAE          loop42
-
-done43:
-	XCHGQ        BX, SI
-	MOVQ         (BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X3
-	VPBROADCASTD (DX)(SI*4), X7
-	VPBLENDD     $0x02, X7, X3, X3
-	MOVQ         8(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X7
-	VPBLENDD     $0x04, X7, X3, X3
-	VPBROADCASTD (DX)(SI*4), X7
-	VPBLENDD     $0x08, X7, X3, X3
-	MOVQ         16(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X7
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x02, X8, X7, X7
-	MOVQ         24(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x04, X8, X7, X7
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x08, X8, X7, X7
-	VINSERTI128  $0x01, X7, Y3, Y3
-	VPADDD       128(BX), Y3, Y3
-	VPSRLD       X0, Y3, Y3
-	MOVQ         32(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X7
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x02, X8, X7, X7
-	MOVQ         40(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x04, X8, X7, X7
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x08, X8, X7, X7
-	MOVQ         48(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         56(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	VINSERTI128  $0x01, X8, Y7, Y7
-	VPADDD       160(BX), Y7, Y7
-	VPSRLD       X0, Y7, Y7
-	VPACKUSDW    Y7, Y3, Y3
-	MOVQ         64(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X7
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x02, X8, X7, X7
-	MOVQ         72(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x04, X8, X7, X7
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x08, X8, X7, X7
-	MOVQ         80(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         88(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	VINSERTI128  $0x01, X8, Y7, Y7
-	VPADDD       192(BX), Y7, Y7
-	VPSRLD       X0, Y7, Y7
-	MOVQ         96(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         104(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	MOVQ         112(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         120(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	VINSERTI128  $0x01, X9, Y8, Y8
-	VPADDD       224(BX), Y8, Y8
-	VPSRLD       X0, Y8, Y8
-	VPACKUSDW    Y8, Y7, Y7
-	VPACKUSWB    Y7, Y3, Y3
-	VMOVDQU      order_0_4_1_5_2_6_3_7<>+0(SB), Y7
-	VPERMD       Y3, Y7, Y3
-	VMOVDQU      Y3, (DI)
-	ADDQ         $0x00000020, DI
-
-tail41:
+loop41:
+	MOVB 127(DI)(R8*1), R9
+	MOVB R9, -1(CX)(R8*1)
+	SUBQ $0x01, R8
 	CMPQ R8, $0x01
-	JB   done45
+	JAE  loop41
 
-loop44:
-	VMOVSS  (CX), X3
-	VDIVPS  Y6, Y3, Y3
-	VPSRAD  $0x1f, Y3, Y7
-	VPAND   Y1, Y3, Y3
-	VPMAXSD Y2, Y3, Y3
-	VPXOR   Y7, Y3, Y8
-	VPAND   Y5, Y8, Y8
-	VPAND   Y4, Y7, Y7
-	VPSRLD  X0, Y3, Y3
-	VPADDD  Y7, Y3, Y3
-	VMOVD   X3, BX
-	VPADDD  (DX)(BX*4), X8, X8
-	VPSRLD  X0, X8, X8
-	VPEXTRB $0x00, X8, (DI)
-	ADDQ    $0x00000004, CX
-	ADDQ    $0x00000001, DI
-	SUBQ    $0x01, R8
+done42:
+	LEAQ (DX)(BX*4), DX
+	ADDQ BX, CX
+
+none36:
+done31:
+done25:
+	MOVQ         392(SP), CX
+	MOVQ         scratch+88(FP), DX
+	MOVQ         352(SP), BX
+	ADDQ         $0x00008080, DX
+	MOVQ         vThresholds+56(FP), SI
+	VPBROADCASTD word_331924f2<>+0(SB), Y0
+	VPBROADCASTD word_4affffc2<>+0(SB), Y1
+	VPBROADCASTD word_3fa00000<>+0(SB), Y3
+	VMOVDQU      slopes_44e06768_43c13c99_429a96e1_417757cf_4045dfd8_3f1e4cad_3dfd477b_3e28da52<>+0(SB), Y4
+	VMOVDQU      offsets_4b006eac_4b014720_4b030e3d_4b069c76_4b0db8e8_4b1bf1cb_4b386392_4b20da17<>+0(SB), Y5
+	VMOVDQU      corrections_ca010004_ca020004_ca040004_ca080004_ca100004_ca200004_ca400004_ca000004<>+0(SB), Y6
+	VMOVSS       360(SP), X2
+	MOVQ         408(SP), DI
+	VMOVD        X2, R8
+	CMPL         R8, $0x7f800000
+	JB           finite43
+	MOVL         $0x7fc00000, R8
+
+zero44:
+	MOVL         R8, (DI)
+	MOVL         $0x00000000, DX
+	VMOVD        DX, X0
+	VPBROADCASTB X0, Y0
+	CMPQ         BX, $0x20
+	JB           done48
+
+loop47:
+	VMOVDQU Y0, (CX)
+	ADDQ    $0x00000020, CX
+	SUBQ    $0x20, BX
+	CMPQ    BX, $0x20
+	JAE     loop47
+
+done48:
+	CMPQ BX, $0x01
+	JB   done50
+
+loop49:
+	MOVB DL, (CX)
+	ADDQ $0x00000001, CX
+	SUBQ $0x01, BX
+	CMPQ BX, $0x01
+	JAE  loop49
+
+done50:
+	JMP done46
+
+finite43:
+	VDIVSS  vDivisor+68(FP), X2, X7
+	VMOVD   X7, R8
+	TESTL   R8, R8
+	JZ      zero44
+	CMPL    R8, $0x7f800000
+	JB      divided45
+	VMOVAPS X2, X7
+
+divided45:
+	VMOVSS       X7, (DI)
+	VBROADCASTSS X7, Y2
+	VMOVD        X2, DI
+	CMPL         DI, $0x0d800000
+	JB           small51
+	VMOVUPS      Y2, 608(SP)
+	VMOVSS       word_4c0fc000<>+0(SB), X7
+	VDIVSS       X2, X7, X7
+	VBROADCASTSS X7, Y7
+	CMPQ         BX, $0x20
+	JB           done54
+
+loop53:
+	VMOVUPS     (DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VPADDD      Y10, Y10, Y10
+	VMOVUPS     32(DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VPADDD      Y11, Y11, Y11
+	VMOVUPS     64(DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VPADDD      Y12, Y12, Y12
+	VMOVUPS     96(DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y13
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y13
+	VFMADD231PS Y3, Y13, Y8
+	VMINPS      Y8, Y13, Y13
+	VPADDD      Y13, Y13, Y13
+	VPMINUW     Y11, Y10, Y2
+	VPMINUW     Y13, Y12, Y8
+	VPMINUW     Y8, Y2, Y2
+	VMOVDQU     everywhere_10_10_10_10_10_10_10_10<>+0(SB), Y8
+	VPSUBUSW    Y2, Y8, Y8
+	VPTEST      Y8, Y8
+	JNZ         compare55
+
+compared56:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y13, Y13
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y13, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y2
+	VPERMD    Y10, Y2, Y10
+	VMOVDQU   Y10, (CX)
+	ADDQ      $0x00000080, DX
+	ADDQ      $0x00000020, CX
+	SUBQ      $0x20, BX
+	CMPQ      BX, $0x20
+	JAE       loop53
+
+done54:
+	TESTQ   BX, BX
+	JZ      none57
+	LEAQ    640(SP), DI
+	VPXOR   Y2, Y2, Y2
+	VMOVDQU Y2, (DI)
+	VMOVDQU Y2, 32(DI)
+	VMOVDQU Y2, 64(DI)
+	VMOVDQU Y2, 96(DI)
+	MOVQ    BX, R8
 	CMPQ    R8, $0x01
-	JAE     loop44
+	JB      done59
 
-done45:
-done36:
-next15:
-	MOVQ   864(SP), CX
-	ADDQ   CX, mCodes_base+48(FP)
-	ADDQ   CX, vCodes_base+72(FP)
+loop58:
+	MOVL -4(DX)(R8*4), R9
+	MOVL R9, -4(DI)(R8*4)
+	SUBQ $0x01, R8
+	CMPQ R8, $0x01
+	JAE  loop58
+
+done59:
+	VMOVUPS     (DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VPADDD      Y10, Y10, Y10
+	VMOVUPS     32(DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VPADDD      Y11, Y11, Y11
+	VMOVUPS     64(DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VPADDD      Y12, Y12, Y12
+	VMOVUPS     96(DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y7
+	VFMADD213PS Y1, Y0, Y7
+	VPERMPS     Y4, Y7, Y0
+	VPERMPS     Y5, Y7, Y1
+	VPERMPS     Y6, Y7, Y7
+	VFMADD231PS Y0, Y2, Y1
+	VFMADD231PS Y3, Y1, Y7
+	VMINPS      Y7, Y1, Y1
+	VPADDD      Y1, Y1, Y1
+	VPMINUW     Y11, Y10, Y0
+	VPMINUW     Y1, Y12, Y2
+	VPMINUW     Y2, Y0, Y0
+	VMOVDQU     everywhere_10_10_10_10_10_10_10_10<>+0(SB), Y2
+	VPSUBUSW    Y0, Y2, Y2
+	VPTEST      Y2, Y2
+	JNZ         compare60
+
+compared61:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y1, Y1
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y1, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y0
+	VPERMD    Y10, Y0, Y10
+	VMOVDQU   Y10, 128(DI)
+	MOVQ      BX, R8
+	CMPQ      R8, $0x01
+	JB        done63
+
+loop62:
+	MOVB 127(DI)(R8*1), R9
+	MOVB R9, -1(CX)(R8*1)
+	SUBQ $0x01, R8
+	CMPQ R8, $0x01
+	JAE  loop62
+
+done63:
+	LEAQ (DX)(BX*4), DX
+	ADDQ BX, CX
+
+none57:
+done52:
+done46:
+next17:
+	MOVQ   352(SP), CX
+	ADDQ   CX, 384(SP)
+	ADDQ   CX, 392(SP)
 	IMUL3Q $0x04, CX, DX
-	ADDQ   DX, w_base+0(FP)
+	ADDQ   DX, 368(SP)
 	IMUL3Q $0x04, CX, CX
-	ADDQ   CX, g_base+24(FP)
-	ADDQ   $0x04, mScales_base+96(FP)
-	ADDQ   $0x04, vScales_base+120(FP)
+	ADDQ   CX, 376(SP)
+	ADDQ   $0x04, 400(SP)
+	ADDQ   $0x04, 408(SP)
 	TESTQ  AX, AX
-	JNZ    block1
+	JNZ    block3
 
-finished2:
+finished4:
+	JMP parameter1
+
+end2:
 	VZEROUPPER
 	RET
 
-bad13:
-	MOVQ  counts+248(FP), CX
-	MOVQ  scratch+240(FP), DX
-	MOVQ  864(SP), BX
+bad15:
+	MOVQ  counts+96(FP), CX
+	MOVQ  scratch+88(FP), DX
+	MOVQ  352(SP), BX
 	VPXOR Y1, Y1, Y1
 	CMPQ  BX, $0x08
-	JB    done47
+	JB    done65
 
-loop46:
+loop64:
 	VXORPS      Y4, Y4, Y4
 	VMOVUPS     (DX), Y5
 	VMOVUPS     32896(DX), Y6
@@ -1365,13 +1000,13 @@ loop46:
 	ADDQ        $0x00000020, DX
 	SUBQ        $0x08, BX
 	CMPQ        BX, $0x08
-	JAE         loop46
+	JAE         loop64
 
-done47:
+done65:
 	CMPQ BX, $0x01
-	JB   done49
+	JB   done67
 
-loop48:
+loop66:
 	VXORPS      Y4, Y4, Y4
 	VMOVSS      (DX), X5
 	VMOVSS      32896(DX), X6
@@ -1384,9 +1019,9 @@ loop48:
 	ADDQ        $0x00000004, DX
 	SUBQ        $0x01, BX
 	CMPQ        BX, $0x01
-	JAE         loop48
+	JAE         loop66
 
-done49:
+done67:
 	VEXTRACTI128 $0x01, Y1, X0
 	VPADDD       X0, X1, X1
 	VPSHUFD      $0x4e, X1, X0
@@ -1395,15 +1030,1303 @@ done49:
 	VPADDD       X0, X1, X1
 	VMOVD        X1, DX
 	ADDQ         DX, (CX)
-	CMPB         skip+233(FP), $0x00
-	JE           keep14
-	MOVQ         864(SP), DX
+	CMPB         skip+81(FP), $0x00
+	JE           keep16
+	MOVQ         352(SP), DX
 	ADDQ         DX, 8(CX)
 	INCQ         16(CX)
-	JMP          next15
+	JMP          next17
+
+compare34:
+	VPSLLD     $0x10, Y10, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none68
+	VMOVUPS    (DX), Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y10, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y10, Y10
+
+none68:
+	VPSLLD     $0x10, Y11, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none69
+	VMOVUPS    32(DX), Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y11, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y11, Y11
+
+none69:
+	VPSLLD     $0x10, Y12, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none70
+	VMOVUPS    64(DX), Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y12, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y12, Y12
+
+none70:
+	VPSLLD     $0x10, Y13, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none71
+	VMOVUPS    96(DX), Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y13, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y13, Y13
+
+none71:
+	JMP compared35
+
+compare39:
+	VPSLLD     $0x10, Y10, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none72
+	VMOVUPS    (DI), Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y10, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y10, Y10
+
+none72:
+	VPSLLD     $0x10, Y11, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none73
+	VMOVUPS    32(DI), Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y11, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y11, Y11
+
+none73:
+	VPSLLD     $0x10, Y12, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none74
+	VMOVUPS    64(DI), Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y12, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y12, Y12
+
+none74:
+	VPSLLD     $0x10, Y1, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none75
+	VMOVUPS    96(DI), Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y1, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y1, Y1
+
+none75:
+	JMP compared40
+
+small30:
+	VMULPS       everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMOVUPS      Y2, 416(SP)
+	VMOVSS       word_4c0fc000<>+0(SB), X7
+	VDIVSS       X2, X7, X7
+	VBROADCASTSS X7, Y7
+	CMPQ         BX, $0x20
+	JB           done77
+
+loop76:
+	VMOVUPS     (DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VMOVUPS     32(DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VMOVUPS     64(DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VMOVUPS     96(DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y13
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y13
+	VFMADD231PS Y3, Y13, Y8
+	VMINPS      Y8, Y13, Y13
+	VPMINUW     Y11, Y10, Y2
+	VPMINUW     Y13, Y12, Y8
+	VPMINUW     Y8, Y2, Y2
+	VMOVDQU     everywhere_8_8_8_8_8_8_8_8<>+0(SB), Y8
+	VPSUBUSW    Y2, Y8, Y8
+	VPTEST      Y8, Y8
+	JNZ         compare78
+
+compared79:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y13, Y13
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y13, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   (DX), Y2
+	VPACKSSDW 32(DX), Y2, Y2
+	VMOVDQU   64(DX), Y8
+	VPACKSSDW 96(DX), Y8, Y8
+	VPACKSSWB Y8, Y2, Y2
+	VMOVDQU   everywhere_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f<>+0(SB), Y9
+	VPADDB    Y9, Y10, Y8
+	VPSUBUSB  Y10, Y9, Y9
+	VPBLENDVB Y2, Y9, Y8, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y2
+	VPERMD    Y10, Y2, Y10
+	VMOVDQU   Y10, (CX)
+	ADDQ      $0x00000080, DX
+	ADDQ      $0x00000020, CX
+	SUBQ      $0x20, BX
+	CMPQ      BX, $0x20
+	JAE       loop76
+
+done77:
+	TESTQ   BX, BX
+	JZ      none80
+	LEAQ    448(SP), DI
+	VPXOR   Y2, Y2, Y2
+	VMOVDQU Y2, (DI)
+	VMOVDQU Y2, 32(DI)
+	VMOVDQU Y2, 64(DI)
+	VMOVDQU Y2, 96(DI)
+	MOVQ    BX, R8
+	CMPQ    R8, $0x01
+	JB      done82
+
+loop81:
+	MOVL -4(DX)(R8*4), R9
+	MOVL R9, -4(DI)(R8*4)
+	SUBQ $0x01, R8
+	CMPQ R8, $0x01
+	JAE  loop81
+
+done82:
+	VMOVUPS     (DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VMOVUPS     32(DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VMOVUPS     64(DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VMOVUPS     96(DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y7
+	VFMADD213PS Y1, Y0, Y7
+	VPERMPS     Y4, Y7, Y0
+	VPERMPS     Y5, Y7, Y1
+	VPERMPS     Y6, Y7, Y7
+	VFMADD231PS Y0, Y2, Y1
+	VFMADD231PS Y3, Y1, Y7
+	VMINPS      Y7, Y1, Y1
+	VPMINUW     Y11, Y10, Y0
+	VPMINUW     Y1, Y12, Y2
+	VPMINUW     Y2, Y0, Y0
+	VMOVDQU     everywhere_8_8_8_8_8_8_8_8<>+0(SB), Y2
+	VPSUBUSW    Y0, Y2, Y2
+	VPTEST      Y2, Y2
+	JNZ         compare83
+
+compared84:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y1, Y1
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y1, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   (DI), Y0
+	VPACKSSDW 32(DI), Y0, Y0
+	VMOVDQU   64(DI), Y1
+	VPACKSSDW 96(DI), Y1, Y1
+	VPACKSSWB Y1, Y0, Y0
+	VMOVDQU   everywhere_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f<>+0(SB), Y2
+	VPADDB    Y2, Y10, Y1
+	VPSUBUSB  Y10, Y2, Y2
+	VPBLENDVB Y0, Y2, Y1, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y0
+	VPERMD    Y10, Y0, Y10
+	VMOVDQU   Y10, 128(DI)
+	MOVQ      BX, R8
+	CMPQ      R8, $0x01
+	JB        done86
+
+loop85:
+	MOVB 127(DI)(R8*1), R9
+	MOVB R9, -1(CX)(R8*1)
+	SUBQ $0x01, R8
+	CMPQ R8, $0x01
+	JAE  loop85
+
+done86:
+	LEAQ (DX)(BX*4), DX
+	ADDQ BX, CX
+
+none80:
+	JMP done31
+
+compare78:
+	VPSLLD     $0x10, Y10, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none87
+	VMOVUPS    (DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y10, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y10, Y10
+
+none87:
+	VPSLLD     $0x10, Y11, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none88
+	VMOVUPS    32(DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y11, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y11, Y11
+
+none88:
+	VPSLLD     $0x10, Y12, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none89
+	VMOVUPS    64(DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y12, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y12, Y12
+
+none89:
+	VPSLLD     $0x10, Y13, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none90
+	VMOVUPS    96(DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y13, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y13, Y13
+
+none90:
+	JMP compared79
+
+compare83:
+	VPSLLD     $0x10, Y10, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none91
+	VMOVUPS    (DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y10, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y10, Y10
+
+none91:
+	VPSLLD     $0x10, Y11, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none92
+	VMOVUPS    32(DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y11, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y11, Y11
+
+none92:
+	VPSLLD     $0x10, Y12, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none93
+	VMOVUPS    64(DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y12, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y12, Y12
+
+none93:
+	VPSLLD     $0x10, Y1, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none94
+	VMOVUPS    96(DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y1, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y1, Y1
+
+none94:
+	JMP compared84
+
+compare55:
+	VPSLLD     $0x10, Y10, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none95
+	VMOVUPS    (DX), Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y10, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y10, Y10
+
+none95:
+	VPSLLD     $0x10, Y11, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none96
+	VMOVUPS    32(DX), Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y11, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y11, Y11
+
+none96:
+	VPSLLD     $0x10, Y12, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none97
+	VMOVUPS    64(DX), Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y12, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y12, Y12
+
+none97:
+	VPSLLD     $0x10, Y13, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none98
+	VMOVUPS    96(DX), Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y13, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y13, Y13
+
+none98:
+	JMP compared56
+
+compare60:
+	VPSLLD     $0x10, Y10, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none99
+	VMOVUPS    (DI), Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y10, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y10, Y10
+
+none99:
+	VPSLLD     $0x10, Y11, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none100
+	VMOVUPS    32(DI), Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y11, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y11, Y11
+
+none100:
+	VPSLLD     $0x10, Y12, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none101
+	VMOVUPS    64(DI), Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y12, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y12, Y12
+
+none101:
+	VPSLLD     $0x10, Y1, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none102
+	VMOVUPS    96(DI), Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y1, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y1, Y1
+
+none102:
+	JMP compared61
+
+small51:
+	VMULPS       everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMOVUPS      Y2, 608(SP)
+	VMOVSS       word_4c0fc000<>+0(SB), X7
+	VDIVSS       X2, X7, X7
+	VBROADCASTSS X7, Y7
+	CMPQ         BX, $0x20
+	JB           done104
+
+loop103:
+	VMOVUPS     (DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VPADDD      Y10, Y10, Y10
+	VMOVUPS     32(DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VPADDD      Y11, Y11, Y11
+	VMOVUPS     64(DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VPADDD      Y12, Y12, Y12
+	VMOVUPS     96(DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y13
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y13
+	VFMADD231PS Y3, Y13, Y8
+	VMINPS      Y8, Y13, Y13
+	VPADDD      Y13, Y13, Y13
+	VPMINUW     Y11, Y10, Y2
+	VPMINUW     Y13, Y12, Y8
+	VPMINUW     Y8, Y2, Y2
+	VMOVDQU     everywhere_10_10_10_10_10_10_10_10<>+0(SB), Y8
+	VPSUBUSW    Y2, Y8, Y8
+	VPTEST      Y8, Y8
+	JNZ         compare105
+
+compared106:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y13, Y13
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y13, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y2
+	VPERMD    Y10, Y2, Y10
+	VMOVDQU   Y10, (CX)
+	ADDQ      $0x00000080, DX
+	ADDQ      $0x00000020, CX
+	SUBQ      $0x20, BX
+	CMPQ      BX, $0x20
+	JAE       loop103
+
+done104:
+	TESTQ   BX, BX
+	JZ      none107
+	LEAQ    640(SP), DI
+	VPXOR   Y2, Y2, Y2
+	VMOVDQU Y2, (DI)
+	VMOVDQU Y2, 32(DI)
+	VMOVDQU Y2, 64(DI)
+	VMOVDQU Y2, 96(DI)
+	MOVQ    BX, R8
+	CMPQ    R8, $0x01
+	JB      done109
+
+loop108:
+	MOVL -4(DX)(R8*4), R9
+	MOVL R9, -4(DI)(R8*4)
+	SUBQ $0x01, R8
+	CMPQ R8, $0x01
+	JAE  loop108
+
+done109:
+	VMOVUPS     (DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VPADDD      Y10, Y10, Y10
+	VMOVUPS     32(DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VPADDD      Y11, Y11, Y11
+	VMOVUPS     64(DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VPADDD      Y12, Y12, Y12
+	VMOVUPS     96(DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y7
+	VFMADD213PS Y1, Y0, Y7
+	VPERMPS     Y4, Y7, Y0
+	VPERMPS     Y5, Y7, Y1
+	VPERMPS     Y6, Y7, Y7
+	VFMADD231PS Y0, Y2, Y1
+	VFMADD231PS Y3, Y1, Y7
+	VMINPS      Y7, Y1, Y1
+	VPADDD      Y1, Y1, Y1
+	VPMINUW     Y11, Y10, Y0
+	VPMINUW     Y1, Y12, Y2
+	VPMINUW     Y2, Y0, Y0
+	VMOVDQU     everywhere_10_10_10_10_10_10_10_10<>+0(SB), Y2
+	VPSUBUSW    Y0, Y2, Y2
+	VPTEST      Y2, Y2
+	JNZ         compare110
+
+compared111:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y1, Y1
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y1, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y0
+	VPERMD    Y10, Y0, Y10
+	VMOVDQU   Y10, 128(DI)
+	MOVQ      BX, R8
+	CMPQ      R8, $0x01
+	JB        done113
+
+loop112:
+	MOVB 127(DI)(R8*1), R9
+	MOVB R9, -1(CX)(R8*1)
+	SUBQ $0x01, R8
+	CMPQ R8, $0x01
+	JAE  loop112
+
+done113:
+	LEAQ (DX)(BX*4), DX
+	ADDQ BX, CX
+
+none107:
+	JMP done52
+
+compare105:
+	VPSLLD     $0x10, Y10, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none114
+	VMOVUPS    (DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y10, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y10, Y10
+
+none114:
+	VPSLLD     $0x10, Y11, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none115
+	VMOVUPS    32(DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y11, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y11, Y11
+
+none115:
+	VPSLLD     $0x10, Y12, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none116
+	VMOVUPS    64(DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y12, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y12, Y12
+
+none116:
+	VPSLLD     $0x10, Y13, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none117
+	VMOVUPS    96(DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y13, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y13, Y13
+
+none117:
+	JMP compared106
+
+compare110:
+	VPSLLD     $0x10, Y10, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none118
+	VMOVUPS    (DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y10, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y10, Y10
+
+none118:
+	VPSLLD     $0x10, Y11, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none119
+	VMOVUPS    32(DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y11, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y11, Y11
+
+none119:
+	VPSLLD     $0x10, Y12, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none120
+	VMOVUPS    64(DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y12, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y12, Y12
+
+none120:
+	VPSLLD     $0x10, Y1, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none121
+	VMOVUPS    96(DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y1, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y1, Y1
+
+none121:
+	JMP compared111
 
 DATA word_7fffffff<>+0(SB)/4, $0x7fffffff
 GLOBL word_7fffffff<>(SB), RODATA|NOPTR, $4
+
+DATA word_331924f2<>+0(SB)/4, $0x331924f2
+GLOBL word_331924f2<>(SB), RODATA|NOPTR, $4
+
+DATA word_4affffc2<>+0(SB)/4, $0x4affffc2
+GLOBL word_4affffc2<>(SB), RODATA|NOPTR, $4
+
+DATA word_3fa00000<>+0(SB)/4, $0x3fa00000
+GLOBL word_3fa00000<>(SB), RODATA|NOPTR, $4
+
+DATA slopes_44560bfd_43c13c99_429a96e1_417757cf_4045dfd8_3f1e4cad_3dfd477b_3e28da52<>+0(SB)/4, $0x44560bfd
+DATA slopes_44560bfd_43c13c99_429a96e1_417757cf_4045dfd8_3f1e4cad_3dfd477b_3e28da52<>+4(SB)/4, $0x43c13c99
+DATA slopes_44560bfd_43c13c99_429a96e1_417757cf_4045dfd8_3f1e4cad_3dfd477b_3e28da52<>+8(SB)/4, $0x429a96e1
+DATA slopes_44560bfd_43c13c99_429a96e1_417757cf_4045dfd8_3f1e4cad_3dfd477b_3e28da52<>+12(SB)/4, $0x417757cf
+DATA slopes_44560bfd_43c13c99_429a96e1_417757cf_4045dfd8_3f1e4cad_3dfd477b_3e28da52<>+16(SB)/4, $0x4045dfd8
+DATA slopes_44560bfd_43c13c99_429a96e1_417757cf_4045dfd8_3f1e4cad_3dfd477b_3e28da52<>+20(SB)/4, $0x3f1e4cad
+DATA slopes_44560bfd_43c13c99_429a96e1_417757cf_4045dfd8_3f1e4cad_3dfd477b_3e28da52<>+24(SB)/4, $0x3dfd477b
+DATA slopes_44560bfd_43c13c99_429a96e1_417757cf_4045dfd8_3f1e4cad_3dfd477b_3e28da52<>+28(SB)/4, $0x3e28da52
+GLOBL slopes_44560bfd_43c13c99_429a96e1_417757cf_4045dfd8_3f1e4cad_3dfd477b_3e28da52<>(SB), RODATA|NOPTR, $32
+
+DATA offsets_4b0152b9_4b01c720_4b038e3d_4b071c76_4b0e38e8_4b1c71cb_4b38e392_4b2184c2<>+0(SB)/4, $0x4b0152b9
+DATA offsets_4b0152b9_4b01c720_4b038e3d_4b071c76_4b0e38e8_4b1c71cb_4b38e392_4b2184c2<>+4(SB)/4, $0x4b01c720
+DATA offsets_4b0152b9_4b01c720_4b038e3d_4b071c76_4b0e38e8_4b1c71cb_4b38e392_4b2184c2<>+8(SB)/4, $0x4b038e3d
+DATA offsets_4b0152b9_4b01c720_4b038e3d_4b071c76_4b0e38e8_4b1c71cb_4b38e392_4b2184c2<>+12(SB)/4, $0x4b071c76
+DATA offsets_4b0152b9_4b01c720_4b038e3d_4b071c76_4b0e38e8_4b1c71cb_4b38e392_4b2184c2<>+16(SB)/4, $0x4b0e38e8
+DATA offsets_4b0152b9_4b01c720_4b038e3d_4b071c76_4b0e38e8_4b1c71cb_4b38e392_4b2184c2<>+20(SB)/4, $0x4b1c71cb
+DATA offsets_4b0152b9_4b01c720_4b038e3d_4b071c76_4b0e38e8_4b1c71cb_4b38e392_4b2184c2<>+24(SB)/4, $0x4b38e392
+DATA offsets_4b0152b9_4b01c720_4b038e3d_4b071c76_4b0e38e8_4b1c71cb_4b38e392_4b2184c2<>+28(SB)/4, $0x4b2184c2
+GLOBL offsets_4b0152b9_4b01c720_4b038e3d_4b071c76_4b0e38e8_4b1c71cb_4b38e392_4b2184c2<>(SB), RODATA|NOPTR, $32
+
+DATA corrections_ca034ad9_ca030004_ca050004_ca090004_ca110004_ca210004_ca410004_ca000004<>+0(SB)/4, $0xca034ad9
+DATA corrections_ca034ad9_ca030004_ca050004_ca090004_ca110004_ca210004_ca410004_ca000004<>+4(SB)/4, $0xca030004
+DATA corrections_ca034ad9_ca030004_ca050004_ca090004_ca110004_ca210004_ca410004_ca000004<>+8(SB)/4, $0xca050004
+DATA corrections_ca034ad9_ca030004_ca050004_ca090004_ca110004_ca210004_ca410004_ca000004<>+12(SB)/4, $0xca090004
+DATA corrections_ca034ad9_ca030004_ca050004_ca090004_ca110004_ca210004_ca410004_ca000004<>+16(SB)/4, $0xca110004
+DATA corrections_ca034ad9_ca030004_ca050004_ca090004_ca110004_ca210004_ca410004_ca000004<>+20(SB)/4, $0xca210004
+DATA corrections_ca034ad9_ca030004_ca050004_ca090004_ca110004_ca210004_ca410004_ca000004<>+24(SB)/4, $0xca410004
+DATA corrections_ca034ad9_ca030004_ca050004_ca090004_ca110004_ca210004_ca410004_ca000004<>+28(SB)/4, $0xca000004
+GLOBL corrections_ca034ad9_ca030004_ca050004_ca090004_ca110004_ca210004_ca410004_ca000004<>(SB), RODATA|NOPTR, $32
+
+DATA word_4c0fc000<>+0(SB)/4, $0x4c0fc000
+GLOBL word_4c0fc000<>(SB), RODATA|NOPTR, $4
+
+DATA everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB)/4, $0x7fffffff
+DATA everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+4(SB)/4, $0x7fffffff
+DATA everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+8(SB)/4, $0x7fffffff
+DATA everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+12(SB)/4, $0x7fffffff
+DATA everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+16(SB)/4, $0x7fffffff
+DATA everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+20(SB)/4, $0x7fffffff
+DATA everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+24(SB)/4, $0x7fffffff
+DATA everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+28(SB)/4, $0x7fffffff
+GLOBL everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>(SB), RODATA|NOPTR, $32
+
+DATA everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB)/4, $0x40b4e11e
+DATA everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+4(SB)/4, $0x40b4e11e
+DATA everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+8(SB)/4, $0x40b4e11e
+DATA everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+12(SB)/4, $0x40b4e11e
+DATA everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+16(SB)/4, $0x40b4e11e
+DATA everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+20(SB)/4, $0x40b4e11e
+DATA everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+24(SB)/4, $0x40b4e11e
+DATA everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+28(SB)/4, $0x40b4e11e
+GLOBL everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>(SB), RODATA|NOPTR, $32
+
+DATA everywhere_8_8_8_8_8_8_8_8<>+0(SB)/4, $0x00000008
+DATA everywhere_8_8_8_8_8_8_8_8<>+4(SB)/4, $0x00000008
+DATA everywhere_8_8_8_8_8_8_8_8<>+8(SB)/4, $0x00000008
+DATA everywhere_8_8_8_8_8_8_8_8<>+12(SB)/4, $0x00000008
+DATA everywhere_8_8_8_8_8_8_8_8<>+16(SB)/4, $0x00000008
+DATA everywhere_8_8_8_8_8_8_8_8<>+20(SB)/4, $0x00000008
+DATA everywhere_8_8_8_8_8_8_8_8<>+24(SB)/4, $0x00000008
+DATA everywhere_8_8_8_8_8_8_8_8<>+28(SB)/4, $0x00000008
+GLOBL everywhere_8_8_8_8_8_8_8_8<>(SB), RODATA|NOPTR, $32
+
+DATA everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB)/4, $0x00ff00ff
+DATA everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+4(SB)/4, $0x00ff00ff
+DATA everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+8(SB)/4, $0x00ff00ff
+DATA everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+12(SB)/4, $0x00ff00ff
+DATA everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+16(SB)/4, $0x00ff00ff
+DATA everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+20(SB)/4, $0x00ff00ff
+DATA everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+24(SB)/4, $0x00ff00ff
+DATA everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+28(SB)/4, $0x00ff00ff
+GLOBL everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>(SB), RODATA|NOPTR, $32
+
+DATA everywhere_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f<>+0(SB)/4, $0x7f7f7f7f
+DATA everywhere_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f<>+4(SB)/4, $0x7f7f7f7f
+DATA everywhere_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f<>+8(SB)/4, $0x7f7f7f7f
+DATA everywhere_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f<>+12(SB)/4, $0x7f7f7f7f
+DATA everywhere_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f<>+16(SB)/4, $0x7f7f7f7f
+DATA everywhere_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f<>+20(SB)/4, $0x7f7f7f7f
+DATA everywhere_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f<>+24(SB)/4, $0x7f7f7f7f
+DATA everywhere_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f<>+28(SB)/4, $0x7f7f7f7f
+GLOBL everywhere_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f<>(SB), RODATA|NOPTR, $32
 
 DATA order_0_4_1_5_2_6_3_7<>+0(SB)/4, $0x00000000
 DATA order_0_4_1_5_2_6_3_7<>+4(SB)/4, $0x00000004
@@ -1415,10 +2338,90 @@ DATA order_0_4_1_5_2_6_3_7<>+24(SB)/4, $0x00000003
 DATA order_0_4_1_5_2_6_3_7<>+28(SB)/4, $0x00000007
 GLOBL order_0_4_1_5_2_6_3_7<>(SB), RODATA|NOPTR, $32
 
-// func AdamW8bitWBF16GBF16AVX2(w []uint16, g []uint16, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, mTable *[256]float32, vTable *[256]float32, mCells []uint32, vCells []uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
+DATA slopes_44e06768_43c13c99_429a96e1_417757cf_4045dfd8_3f1e4cad_3dfd477b_3e28da52<>+0(SB)/4, $0x44e06768
+DATA slopes_44e06768_43c13c99_429a96e1_417757cf_4045dfd8_3f1e4cad_3dfd477b_3e28da52<>+4(SB)/4, $0x43c13c99
+DATA slopes_44e06768_43c13c99_429a96e1_417757cf_4045dfd8_3f1e4cad_3dfd477b_3e28da52<>+8(SB)/4, $0x429a96e1
+DATA slopes_44e06768_43c13c99_429a96e1_417757cf_4045dfd8_3f1e4cad_3dfd477b_3e28da52<>+12(SB)/4, $0x417757cf
+DATA slopes_44e06768_43c13c99_429a96e1_417757cf_4045dfd8_3f1e4cad_3dfd477b_3e28da52<>+16(SB)/4, $0x4045dfd8
+DATA slopes_44e06768_43c13c99_429a96e1_417757cf_4045dfd8_3f1e4cad_3dfd477b_3e28da52<>+20(SB)/4, $0x3f1e4cad
+DATA slopes_44e06768_43c13c99_429a96e1_417757cf_4045dfd8_3f1e4cad_3dfd477b_3e28da52<>+24(SB)/4, $0x3dfd477b
+DATA slopes_44e06768_43c13c99_429a96e1_417757cf_4045dfd8_3f1e4cad_3dfd477b_3e28da52<>+28(SB)/4, $0x3e28da52
+GLOBL slopes_44e06768_43c13c99_429a96e1_417757cf_4045dfd8_3f1e4cad_3dfd477b_3e28da52<>(SB), RODATA|NOPTR, $32
+
+DATA offsets_4b006eac_4b014720_4b030e3d_4b069c76_4b0db8e8_4b1bf1cb_4b386392_4b20da17<>+0(SB)/4, $0x4b006eac
+DATA offsets_4b006eac_4b014720_4b030e3d_4b069c76_4b0db8e8_4b1bf1cb_4b386392_4b20da17<>+4(SB)/4, $0x4b014720
+DATA offsets_4b006eac_4b014720_4b030e3d_4b069c76_4b0db8e8_4b1bf1cb_4b386392_4b20da17<>+8(SB)/4, $0x4b030e3d
+DATA offsets_4b006eac_4b014720_4b030e3d_4b069c76_4b0db8e8_4b1bf1cb_4b386392_4b20da17<>+12(SB)/4, $0x4b069c76
+DATA offsets_4b006eac_4b014720_4b030e3d_4b069c76_4b0db8e8_4b1bf1cb_4b386392_4b20da17<>+16(SB)/4, $0x4b0db8e8
+DATA offsets_4b006eac_4b014720_4b030e3d_4b069c76_4b0db8e8_4b1bf1cb_4b386392_4b20da17<>+20(SB)/4, $0x4b1bf1cb
+DATA offsets_4b006eac_4b014720_4b030e3d_4b069c76_4b0db8e8_4b1bf1cb_4b386392_4b20da17<>+24(SB)/4, $0x4b386392
+DATA offsets_4b006eac_4b014720_4b030e3d_4b069c76_4b0db8e8_4b1bf1cb_4b386392_4b20da17<>+28(SB)/4, $0x4b20da17
+GLOBL offsets_4b006eac_4b014720_4b030e3d_4b069c76_4b0db8e8_4b1bf1cb_4b386392_4b20da17<>(SB), RODATA|NOPTR, $32
+
+DATA corrections_ca010004_ca020004_ca040004_ca080004_ca100004_ca200004_ca400004_ca000004<>+0(SB)/4, $0xca010004
+DATA corrections_ca010004_ca020004_ca040004_ca080004_ca100004_ca200004_ca400004_ca000004<>+4(SB)/4, $0xca020004
+DATA corrections_ca010004_ca020004_ca040004_ca080004_ca100004_ca200004_ca400004_ca000004<>+8(SB)/4, $0xca040004
+DATA corrections_ca010004_ca020004_ca040004_ca080004_ca100004_ca200004_ca400004_ca000004<>+12(SB)/4, $0xca080004
+DATA corrections_ca010004_ca020004_ca040004_ca080004_ca100004_ca200004_ca400004_ca000004<>+16(SB)/4, $0xca100004
+DATA corrections_ca010004_ca020004_ca040004_ca080004_ca100004_ca200004_ca400004_ca000004<>+20(SB)/4, $0xca200004
+DATA corrections_ca010004_ca020004_ca040004_ca080004_ca100004_ca200004_ca400004_ca000004<>+24(SB)/4, $0xca400004
+DATA corrections_ca010004_ca020004_ca040004_ca080004_ca100004_ca200004_ca400004_ca000004<>+28(SB)/4, $0xca000004
+GLOBL corrections_ca010004_ca020004_ca040004_ca080004_ca100004_ca200004_ca400004_ca000004<>(SB), RODATA|NOPTR, $32
+
+DATA everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB)/4, $0x40712c28
+DATA everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+4(SB)/4, $0x40712c28
+DATA everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+8(SB)/4, $0x40712c28
+DATA everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+12(SB)/4, $0x40712c28
+DATA everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+16(SB)/4, $0x40712c28
+DATA everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+20(SB)/4, $0x40712c28
+DATA everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+24(SB)/4, $0x40712c28
+DATA everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+28(SB)/4, $0x40712c28
+GLOBL everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>(SB), RODATA|NOPTR, $32
+
+DATA everywhere_10_10_10_10_10_10_10_10<>+0(SB)/4, $0x00000010
+DATA everywhere_10_10_10_10_10_10_10_10<>+4(SB)/4, $0x00000010
+DATA everywhere_10_10_10_10_10_10_10_10<>+8(SB)/4, $0x00000010
+DATA everywhere_10_10_10_10_10_10_10_10<>+12(SB)/4, $0x00000010
+DATA everywhere_10_10_10_10_10_10_10_10<>+16(SB)/4, $0x00000010
+DATA everywhere_10_10_10_10_10_10_10_10<>+20(SB)/4, $0x00000010
+DATA everywhere_10_10_10_10_10_10_10_10<>+24(SB)/4, $0x00000010
+DATA everywhere_10_10_10_10_10_10_10_10<>+28(SB)/4, $0x00000010
+GLOBL everywhere_10_10_10_10_10_10_10_10<>(SB), RODATA|NOPTR, $32
+
+DATA everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB)/4, $0x0007ffff
+DATA everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+4(SB)/4, $0x0007ffff
+DATA everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+8(SB)/4, $0x0007ffff
+DATA everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+12(SB)/4, $0x0007ffff
+DATA everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+16(SB)/4, $0x0007ffff
+DATA everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+20(SB)/4, $0x0007ffff
+DATA everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+24(SB)/4, $0x0007ffff
+DATA everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+28(SB)/4, $0x0007ffff
+GLOBL everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>(SB), RODATA|NOPTR, $32
+
+DATA everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB)/4, $0x71800000
+DATA everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+4(SB)/4, $0x71800000
+DATA everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+8(SB)/4, $0x71800000
+DATA everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+12(SB)/4, $0x71800000
+DATA everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+16(SB)/4, $0x71800000
+DATA everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+20(SB)/4, $0x71800000
+DATA everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+24(SB)/4, $0x71800000
+DATA everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+28(SB)/4, $0x71800000
+GLOBL everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>(SB), RODATA|NOPTR, $32
+
+DATA everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB)/4, $0x000fffff
+DATA everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+4(SB)/4, $0x000fffff
+DATA everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+8(SB)/4, $0x000fffff
+DATA everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+12(SB)/4, $0x000fffff
+DATA everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+16(SB)/4, $0x000fffff
+DATA everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+20(SB)/4, $0x000fffff
+DATA everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+24(SB)/4, $0x000fffff
+DATA everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+28(SB)/4, $0x000fffff
+GLOBL everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>(SB), RODATA|NOPTR, $32
+
+// func AdamW8bitWBF16GBF16AVX2(parameters [][11]uintptr, block int, mTable *[256]float32, vTable *[256]float32, mThresholds *[255]float32, vThresholds *[255]float32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
 // Requires: AVX, AVX2, CMOV, FMA3
-TEXT ·AdamW8bitWBF16GBF16AVX2(SB), $872-256
-	MOVQ         s+224(FP), AX
+TEXT ·AdamW8bitWBF16GBF16AVX2(SB), $800-104
+	MOVQ         s+72(FP), AX
 	VBROADCASTSS (AX), Y0
 	VMOVUPS      Y0, (SP)
 	VBROADCASTSS 4(AX), Y0
@@ -1441,38 +2444,56 @@ TEXT ·AdamW8bitWBF16GBF16AVX2(SB), $872-256
 	VMOVUPS      Y0, 288(SP)
 	VBROADCASTSS 40(AX), Y0
 	VMOVUPS      Y0, 320(SP)
-	MOVQ         w_len+8(FP), AX
-	TESTQ        AX, AX
-	JZ           finished51
 
-block50:
-	MOVQ         block+144(FP), CX
+parameter122:
+	SUBQ  $0x01, parameters_len+8(FP)
+	JB    end123
+	MOVQ  parameters_base+0(FP), AX
+	ADDQ  $0x58, parameters_base+0(FP)
+	MOVQ  (AX), CX
+	MOVQ  CX, 368(SP)
+	MOVQ  16(AX), CX
+	MOVQ  CX, 376(SP)
+	MOVQ  24(AX), CX
+	MOVQ  CX, 384(SP)
+	MOVQ  32(AX), CX
+	MOVQ  CX, 392(SP)
+	MOVQ  40(AX), CX
+	MOVQ  CX, 400(SP)
+	MOVQ  48(AX), CX
+	MOVQ  CX, 408(SP)
+	MOVQ  56(AX), AX
+	TESTQ AX, AX
+	JZ    finished125
+
+block124:
+	MOVQ         block+24(FP), CX
 	CMPQ         CX, AX
 	CMOVQGT      AX, CX
 	SUBQ         CX, AX
-	MOVQ         CX, 864(SP)
+	MOVQ         CX, 352(SP)
 	VXORPS       Y0, Y0, Y0
 	VXORPS       Y1, Y1, Y1
 	VXORPS       Y2, Y2, Y2
 	VXORPS       Y3, Y3, Y3
-	CMPB         nesterov+232(FP), $0x00
-	JE           plain52
-	MOVQ         w_base+0(FP), DX
-	MOVQ         g_base+24(FP), BX
-	MOVQ         mCodes_base+48(FP), SI
-	MOVQ         vCodes_base+72(FP), DI
-	MOVQ         scratch+240(FP), R8
-	MOVQ         mTable+152(FP), R9
-	MOVQ         vTable+160(FP), R10
-	MOVQ         mScales_base+96(FP), R11
-	VBROADCASTSS (R11), Y4
-	MOVQ         vScales_base+120(FP), R11
-	VBROADCASTSS (R11), Y5
+	CMPB         nesterov+80(FP), $0x00
+	JE           plain126
+	MOVQ         368(SP), DX
+	MOVQ         376(SP), BX
+	MOVQ         384(SP), SI
+	MOVQ         392(SP), DI
+	MOVQ         400(SP), R8
+	VBROADCASTSS (R8), Y4
+	MOVQ         408(SP), R8
+	VBROADCASTSS (R8), Y5
+	MOVQ         scratch+88(FP), R8
+	MOVQ         mTable+32(FP), R9
+	MOVQ         vTable+40(FP), R10
 	VPBROADCASTD word_7fffffff<>+0(SB), Y6
 	CMPQ         CX, $0x08
-	JB           done55
+	JB           done129
 
-loop54:
+loop128:
 	MOVWLZX      (SI), R11
 	MOVBLZX      R11, R12
 	SHRL         $0x08, R11
@@ -1567,13 +2588,13 @@ loop54:
 	ADDQ         $0x00000020, R8
 	SUBQ         $0x08, CX
 	CMPQ         CX, $0x08
-	JAE          loop54
+	JAE          loop128
 
-done55:
+done129:
 	CMPQ CX, $0x01
-	JB   done57
+	JB   done131
 
-loop56:
+loop130:
 	MOVBLZX     (SI), R11
 	VMOVSS      (R9)(R11*4), X7
 	VMULPS      Y4, Y7, Y7
@@ -1624,28 +2645,28 @@ loop56:
 	ADDQ        $0x00000004, R8
 	SUBQ        $0x01, CX
 	CMPQ        CX, $0x01
-	JAE         loop56
+	JAE         loop130
 
-done57:
-	JMP updated53
+done131:
+	JMP updated127
 
-plain52:
-	MOVQ         w_base+0(FP), DX
-	MOVQ         g_base+24(FP), BX
-	MOVQ         mCodes_base+48(FP), SI
-	MOVQ         vCodes_base+72(FP), DI
-	MOVQ         scratch+240(FP), R8
-	MOVQ         mTable+152(FP), R9
-	MOVQ         vTable+160(FP), R10
-	MOVQ         mScales_base+96(FP), R11
-	VBROADCASTSS (R11), Y4
-	MOVQ         vScales_base+120(FP), R11
-	VBROADCASTSS (R11), Y5
+plain126:
+	MOVQ         368(SP), DX
+	MOVQ         376(SP), BX
+	MOVQ         384(SP), SI
+	MOVQ         392(SP), DI
+	MOVQ         400(SP), R8
+	VBROADCASTSS (R8), Y4
+	MOVQ         408(SP), R8
+	VBROADCASTSS (R8), Y5
+	MOVQ         scratch+88(FP), R8
+	MOVQ         mTable+32(FP), R9
+	MOVQ         vTable+40(FP), R10
 	VPBROADCASTD word_7fffffff<>+0(SB), Y6
 	CMPQ         CX, $0x08
-	JB           done59
+	JB           done133
 
-loop58:
+loop132:
 	MOVWLZX      (SI), R11
 	MOVBLZX      R11, R12
 	SHRL         $0x08, R11
@@ -1737,13 +2758,13 @@ loop58:
 	ADDQ         $0x00000020, R8
 	SUBQ         $0x08, CX
 	CMPQ         CX, $0x08
-	JAE          loop58
+	JAE          loop132
 
-done59:
+done133:
 	CMPQ CX, $0x01
-	JB   done61
+	JB   done135
 
-loop60:
+loop134:
 	MOVBLZX     (SI), R11
 	VMOVSS      (R9)(R11*4), X7
 	VMULPS      Y4, Y7, Y7
@@ -1791,26 +2812,26 @@ loop60:
 	ADDQ        $0x00000004, R8
 	SUBQ        $0x01, CX
 	CMPQ        CX, $0x01
-	JAE         loop60
+	JAE         loop134
 
-done61:
-updated53:
+done135:
+updated127:
 	VCMPPS    $0x03, Y1, Y1, Y1
 	VMOVMSKPS Y1, CX
 	TESTL     CX, CX
-	JNZ       bad62
+	JNZ       bad136
 
-keep63:
-	MOVQ         w_base+0(FP), CX
-	MOVQ         scratch+240(FP), DX
-	MOVQ         864(SP), BX
+keep137:
+	MOVQ         368(SP), CX
+	MOVQ         scratch+88(FP), DX
+	MOVQ         352(SP), BX
 	VPBROADCASTD word_7fff<>+0(SB), Y0
 	VPBROADCASTD word_1<>+0(SB), Y1
 	VPBROADCASTD word_40<>+0(SB), Y4
 	CMPQ         BX, $0x08
-	JB           done66
+	JB           done140
 
-loop65:
+loop139:
 	VMOVUPS      (DX), Y5
 	VPSRLD       $0x10, Y5, Y6
 	VCMPPS       $0x03, Y5, Y5, Y7
@@ -1827,13 +2848,13 @@ loop65:
 	ADDQ         $0x00000010, CX
 	SUBQ         $0x08, BX
 	CMPQ         BX, $0x08
-	JAE          loop65
+	JAE          loop139
 
-done66:
+done140:
 	CMPQ BX, $0x01
-	JB   done68
+	JB   done142
 
-loop67:
+loop141:
 	VMOVSS    (DX), X5
 	VPSRLD    $0x10, Y5, Y6
 	VCMPPS    $0x03, Y5, Y5, Y7
@@ -1849,957 +2870,574 @@ loop67:
 	ADDQ      $0x00000002, CX
 	SUBQ      $0x01, BX
 	CMPQ      BX, $0x01
-	JAE       loop67
+	JAE       loop141
 
-done68:
-	VEXTRACTI128 $0x01, Y2, X0
-	VPMAXUD      X0, X2, X2
-	VPSHUFD      $0x4e, X2, X0
-	VPMAXUD      X0, X2, X2
-	VPSHUFD      $0xb1, X2, X0
-	VPMAXUD      X0, X2, X2
+done142:
 	VEXTRACTI128 $0x01, Y3, X0
 	VPMAXUD      X0, X3, X3
 	VPSHUFD      $0x4e, X3, X0
 	VPMAXUD      X0, X3, X3
 	VPSHUFD      $0xb1, X3, X0
 	VPMAXUD      X0, X3, X3
-	MOVQ         scratch+240(FP), CX
-	ADDQ         $0x00004040, CX
-	MOVQ         mCells_base+168(FP), DX
-	VPBROADCASTD word_7fffffff<>+0(SB), Y1
-	VMOVD        (DX), X0
-	VPBROADCASTD 4(DX), Y4
-	VPBROADCASTD 8(DX), Y5
-	VPCMPEQD     Y6, Y6, Y6
-	VPSLLD       X0, Y6, Y6
-	VPXOR        Y1, Y6, Y6
-	VPAND        Y1, Y6, Y6
-	VPSRLD       X0, X4, X7
-	VMOVD        X7, BX
-	SHLQ         $0x02, BX
-	LEAQ         16(DX), DX
-	SUBQ         BX, DX
-	LEAQ         352(SP), BX
-	LEAQ         608(SP), SI
-	MOVQ         mCodes_base+48(FP), DI
-	MOVQ         864(SP), R8
-	MOVQ         mScales_base+96(FP), R9
-	VMOVD        X2, R10
-	CMPL         R10, $0x7f800000
-	JB           finite69
-	MOVL         $0x7fc00000, R10
+	VMOVSS       X3, 360(SP)
+	VEXTRACTI128 $0x01, Y2, X0
+	VPMAXUD      X0, X2, X2
+	VPSHUFD      $0x4e, X2, X0
+	VPMAXUD      X0, X2, X2
+	VPSHUFD      $0xb1, X2, X0
+	VPMAXUD      X0, X2, X2
+	MOVQ         384(SP), CX
+	MOVQ         scratch+88(FP), DX
+	MOVQ         352(SP), BX
+	ADDQ         $0x00004040, DX
+	MOVQ         mThresholds+48(FP), SI
+	VPBROADCASTD word_331924f2<>+0(SB), Y0
+	VPBROADCASTD word_4affffc2<>+0(SB), Y1
+	VPBROADCASTD word_3fa00000<>+0(SB), Y3
+	VMOVDQU      slopes_44560bfd_43c13c99_429a96e1_417757cf_4045dfd8_3f1e4cad_3dfd477b_3e28da52<>+0(SB), Y4
+	VMOVDQU      offsets_4b0152b9_4b01c720_4b038e3d_4b071c76_4b0e38e8_4b1c71cb_4b38e392_4b2184c2<>+0(SB), Y5
+	VMOVDQU      corrections_ca034ad9_ca030004_ca050004_ca090004_ca110004_ca210004_ca410004_ca000004<>+0(SB), Y6
+	MOVQ         400(SP), DI
+	VMOVD        X2, R8
+	CMPL         R8, $0x7f800000
+	JB           finite143
+	MOVL         $0x7fc00000, R8
 
-zero70:
-	MOVL         R10, (R9)
-	MOVQ         mCells_base+168(FP), DX
-	MOVL         12(DX), DX
-	LEAQ         (CX)(R8*4), CX
+zero144:
+	MOVL         R8, (DI)
+	MOVL         $0x0000007f, DX
 	VMOVD        DX, X0
 	VPBROADCASTB X0, Y0
-	CMPQ         R8, $0x20
-	JB           done74
+	CMPQ         BX, $0x20
+	JB           done148
 
-loop73:
-	VMOVDQU Y0, (DI)
-	ADDQ    $0x00000020, DI
-	SUBQ    $0x20, R8
-	CMPQ    R8, $0x20
-	JAE     loop73
+loop147:
+	VMOVDQU Y0, (CX)
+	ADDQ    $0x00000020, CX
+	SUBQ    $0x20, BX
+	CMPQ    BX, $0x20
+	JAE     loop147
 
-done74:
-	CMPQ R8, $0x01
-	JB   done76
+done148:
+	CMPQ BX, $0x01
+	JB   done150
 
-loop75:
-	MOVB DL, (DI)
-	ADDQ $0x00000001, DI
-	SUBQ $0x01, R8
-	CMPQ R8, $0x01
-	JAE  loop75
+loop149:
+	MOVB DL, (CX)
+	ADDQ $0x00000001, CX
+	SUBQ $0x01, BX
+	CMPQ BX, $0x01
+	JAE  loop149
 
-done76:
-	JMP done72
+done150:
+	JMP done146
 
-finite69:
-	VDIVSS  mDivisor+216(FP), X2, X7
-	VMOVD   X7, R10
-	TESTL   R10, R10
-	JZ      zero70
-	CMPL    R10, $0x7f800000
-	JB      divided71
+finite143:
+	VDIVSS  mDivisor+64(FP), X2, X7
+	VMOVD   X7, R8
+	TESTL   R8, R8
+	JZ      zero144
+	CMPL    R8, $0x7f800000
+	JB      divided145
 	VMOVAPS X2, X7
 
-divided71:
-	VMOVSS       X7, (R9)
+divided145:
+	VMOVSS       X7, (DI)
+	VBROADCASTSS X7, Y2
+	VMOVD        X2, DI
+	CMPL         DI, $0x0d800000
+	JB           small151
+	VMOVUPS      Y2, 416(SP)
+	VMOVSS       word_4c0fc000<>+0(SB), X7
+	VDIVSS       X2, X7, X7
 	VBROADCASTSS X7, Y7
-	CMPQ         R8, $0x20
-	JB           tail77
-	VMOVUPS      (CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, (SI)
-	VMOVDQU      Y9, 128(SI)
-	VMOVUPS      32(CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, 32(SI)
-	VMOVDQU      Y9, 160(SI)
-	VMOVUPS      64(CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, 64(SI)
-	VMOVDQU      Y9, 192(SI)
-	VMOVUPS      96(CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, 96(SI)
-	VMOVDQU      Y9, 224(SI)
-	SUBQ         $0x20, R8
-	ADDQ         $0x00000080, CX
-	CMPQ         R8, $0x20
-	JB           done79
+	CMPQ         BX, $0x20
+	JB           done154
 
-loop78:
-	XCHGQ        BX, SI
-	VMOVUPS      (CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, (SI)
-	VMOVDQU      Y9, 128(SI)
-	VMOVUPS      32(CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, 32(SI)
-	VMOVDQU      Y9, 160(SI)
-	VMOVUPS      64(CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, 64(SI)
-	VMOVDQU      Y9, 192(SI)
-	VMOVUPS      96(CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, 96(SI)
-	VMOVDQU      Y9, 224(SI)
-	MOVQ         (BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X2
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x02, X8, X2, X2
-	MOVQ         8(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X8
-	VPBLENDD     $0x04, X8, X2, X2
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x08, X8, X2, X2
-	MOVQ         16(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         24(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	VINSERTI128  $0x01, X8, Y2, Y2
-	VPADDD       128(BX), Y2, Y2
-	VPSRLD       X0, Y2, Y2
-	MOVQ         32(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         40(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	MOVQ         48(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         56(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	VINSERTI128  $0x01, X9, Y8, Y8
-	VPADDD       160(BX), Y8, Y8
-	VPSRLD       X0, Y8, Y8
-	VPACKUSDW    Y8, Y2, Y2
-	MOVQ         64(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         72(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	MOVQ         80(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         88(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	VINSERTI128  $0x01, X9, Y8, Y8
-	VPADDD       192(BX), Y8, Y8
-	VPSRLD       X0, Y8, Y8
-	MOVQ         96(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         104(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	MOVQ         112(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X10
-	VPBROADCASTD (DX)(R9*4), X11
-	VPBLENDD     $0x02, X11, X10, X10
-	MOVQ         120(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X11
-	VPBLENDD     $0x04, X11, X10, X10
-	VPBROADCASTD (DX)(R9*4), X11
-	VPBLENDD     $0x08, X11, X10, X10
-	VINSERTI128  $0x01, X10, Y9, Y9
-	VPADDD       224(BX), Y9, Y9
-	VPSRLD       X0, Y9, Y9
-	VPACKUSDW    Y9, Y8, Y8
-	VPACKUSWB    Y8, Y2, Y2
-	VMOVDQU      order_0_4_1_5_2_6_3_7<>+0(SB), Y8
-	VPERMD       Y2, Y8, Y2
-	VMOVDQU      Y2, (DI)
-	ADDQ         $0x00000080, CX
-	ADDQ         $0x00000020, DI
-	SUBQ         $0x20, R8
-	CMPQ         R8, $0x20
-	JAE          loop78
+loop153:
+	VMOVUPS     (DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VMOVUPS     32(DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VMOVUPS     64(DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VMOVUPS     96(DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y13
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y13
+	VFMADD231PS Y3, Y13, Y8
+	VMINPS      Y8, Y13, Y13
+	VPMINUW     Y11, Y10, Y2
+	VPMINUW     Y13, Y12, Y8
+	VPMINUW     Y8, Y2, Y2
+	VMOVDQU     everywhere_8_8_8_8_8_8_8_8<>+0(SB), Y8
+	VPSUBUSW    Y2, Y8, Y8
+	VPTEST      Y8, Y8
+	JNZ         compare155
 
-done79:
-	XCHGQ        BX, SI
-	MOVQ         (BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X2
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x02, X8, X2, X2
-	MOVQ         8(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x04, X8, X2, X2
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x08, X8, X2, X2
-	MOVQ         16(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         24(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	VINSERTI128  $0x01, X8, Y2, Y2
-	VPADDD       128(BX), Y2, Y2
-	VPSRLD       X0, Y2, Y2
-	MOVQ         32(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         40(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	MOVQ         48(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         56(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	VINSERTI128  $0x01, X9, Y8, Y8
-	VPADDD       160(BX), Y8, Y8
-	VPSRLD       X0, Y8, Y8
-	VPACKUSDW    Y8, Y2, Y2
-	MOVQ         64(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         72(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	MOVQ         80(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         88(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	VINSERTI128  $0x01, X9, Y8, Y8
-	VPADDD       192(BX), Y8, Y8
-	VPSRLD       X0, Y8, Y8
-	MOVQ         96(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         104(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	MOVQ         112(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X10
-	VPBROADCASTD (DX)(SI*4), X11
-	VPBLENDD     $0x02, X11, X10, X10
-	MOVQ         120(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X11
-	VPBLENDD     $0x04, X11, X10, X10
-	VPBROADCASTD (DX)(SI*4), X11
-	VPBLENDD     $0x08, X11, X10, X10
-	VINSERTI128  $0x01, X10, Y9, Y9
-	VPADDD       224(BX), Y9, Y9
-	VPSRLD       X0, Y9, Y9
-	VPACKUSDW    Y9, Y8, Y8
-	VPACKUSWB    Y8, Y2, Y2
-	VMOVDQU      order_0_4_1_5_2_6_3_7<>+0(SB), Y8
-	VPERMD       Y2, Y8, Y2
-	VMOVDQU      Y2, (DI)
-	ADDQ         $0x00000020, DI
+compared156:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y13, Y13
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y13, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   (DX), Y2
+	VPACKSSDW 32(DX), Y2, Y2
+	VMOVDQU   64(DX), Y8
+	VPACKSSDW 96(DX), Y8, Y8
+	VPACKSSWB Y8, Y2, Y2
+	VMOVDQU   everywhere_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f<>+0(SB), Y9
+	VPADDB    Y9, Y10, Y8
+	VPSUBUSB  Y10, Y9, Y9
+	VPBLENDVB Y2, Y9, Y8, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y2
+	VPERMD    Y10, Y2, Y10
+	VMOVDQU   Y10, (CX)
+	ADDQ      $0x00000080, DX
+	ADDQ      $0x00000020, CX
+	SUBQ      $0x20, BX
+	CMPQ      BX, $0x20
+	JAE       loop153
 
-tail77:
-	CMPQ R8, $0x01
-	JB   done81
-
-loop80:
-	VMOVSS  (CX), X2
-	VDIVPS  Y7, Y2, Y2
-	VPSRAD  $0x1f, Y2, Y8
-	VPAND   Y1, Y2, Y2
-	VPMAXSD Y4, Y2, Y2
-	VPXOR   Y8, Y2, Y9
-	VPAND   Y6, Y9, Y9
-	VPAND   Y5, Y8, Y8
-	VPSRLD  X0, Y2, Y2
-	VPADDD  Y8, Y2, Y2
-	VMOVD   X2, BX
-	VPADDD  (DX)(BX*4), X9, X9
-	VPSRLD  X0, X9, X9
-	VPEXTRB $0x00, X9, (DI)
-	ADDQ    $0x00000004, CX
-	ADDQ    $0x00000001, DI
-	SUBQ    $0x01, R8
+done154:
+	TESTQ   BX, BX
+	JZ      none157
+	LEAQ    448(SP), DI
+	VPXOR   Y2, Y2, Y2
+	VMOVDQU Y2, (DI)
+	VMOVDQU Y2, 32(DI)
+	VMOVDQU Y2, 64(DI)
+	VMOVDQU Y2, 96(DI)
+	MOVQ    BX, R8
 	CMPQ    R8, $0x01
-	JAE     loop80
+	JB      done159
 
-done81:
-done72:
-	MOVQ         scratch+240(FP), CX
-	ADDQ         $0x00008080, CX
-	MOVQ         vCells_base+192(FP), DX
-	VPBROADCASTD word_7fffffff<>+0(SB), Y1
-	VMOVD        (DX), X0
-	VPBROADCASTD 4(DX), Y2
-	VPBROADCASTD 8(DX), Y4
-	VPCMPEQD     Y5, Y5, Y5
-	VPSLLD       X0, Y5, Y5
-	VPXOR        Y1, Y5, Y5
-	VPAND        Y1, Y5, Y5
-	VPSRLD       X0, X2, X6
-	VMOVD        X6, BX
-	SHLQ         $0x02, BX
-	LEAQ         16(DX), DX
-	SUBQ         BX, DX
-	LEAQ         352(SP), BX
-	LEAQ         608(SP), SI
-	MOVQ         vCodes_base+72(FP), DI
-	MOVQ         864(SP), R8
-	MOVQ         vScales_base+120(FP), R9
-	VMOVD        X3, R10
-	CMPL         R10, $0x7f800000
-	JB           finite82
-	MOVL         $0x7fc00000, R10
-
-zero83:
-	MOVL         R10, (R9)
-	MOVQ         vCells_base+192(FP), DX
-	MOVL         12(DX), DX
-	LEAQ         (CX)(R8*4), CX
-	VMOVD        DX, X0
-	VPBROADCASTB X0, Y0
-	CMPQ         R8, $0x20
-	JB           done87
-
-loop86:
-	VMOVDQU Y0, (DI)
-	ADDQ    $0x00000020, DI
-	SUBQ    $0x20, R8
-	CMPQ    R8, $0x20
-	JAE     loop86
-
-done87:
-	CMPQ R8, $0x01
-	JB   done89
-
-loop88:
-	MOVB DL, (DI)
-	ADDQ $0x00000001, DI
+loop158:
+	MOVL -4(DX)(R8*4), R9
+	MOVL R9, -4(DI)(R8*4)
 	SUBQ $0x01, R8
 	CMPQ R8, $0x01
-	JAE  loop88
+	JAE  loop158
 
-done89:
-	JMP done85
+done159:
+	VMOVUPS     (DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VMOVUPS     32(DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VMOVUPS     64(DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VMOVUPS     96(DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y7
+	VFMADD213PS Y1, Y0, Y7
+	VPERMPS     Y4, Y7, Y0
+	VPERMPS     Y5, Y7, Y1
+	VPERMPS     Y6, Y7, Y7
+	VFMADD231PS Y0, Y2, Y1
+	VFMADD231PS Y3, Y1, Y7
+	VMINPS      Y7, Y1, Y1
+	VPMINUW     Y11, Y10, Y0
+	VPMINUW     Y1, Y12, Y2
+	VPMINUW     Y2, Y0, Y0
+	VMOVDQU     everywhere_8_8_8_8_8_8_8_8<>+0(SB), Y2
+	VPSUBUSW    Y0, Y2, Y2
+	VPTEST      Y2, Y2
+	JNZ         compare160
 
-finite82:
-	VDIVSS  vDivisor+220(FP), X3, X6
-	VMOVD   X6, R10
-	TESTL   R10, R10
-	JZ      zero83
-	CMPL    R10, $0x7f800000
-	JB      divided84
-	VMOVAPS X3, X6
+compared161:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y1, Y1
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y1, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   (DI), Y0
+	VPACKSSDW 32(DI), Y0, Y0
+	VMOVDQU   64(DI), Y1
+	VPACKSSDW 96(DI), Y1, Y1
+	VPACKSSWB Y1, Y0, Y0
+	VMOVDQU   everywhere_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f<>+0(SB), Y2
+	VPADDB    Y2, Y10, Y1
+	VPSUBUSB  Y10, Y2, Y2
+	VPBLENDVB Y0, Y2, Y1, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y0
+	VPERMD    Y10, Y0, Y10
+	VMOVDQU   Y10, 128(DI)
+	MOVQ      BX, R8
+	CMPQ      R8, $0x01
+	JB        done163
 
-divided84:
-	VMOVSS       X6, (R9)
-	VBROADCASTSS X6, Y6
-	CMPQ         R8, $0x20
-	JB           tail90
-	VMOVUPS      (CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, (SI)
-	VMOVDQU      Y8, 128(SI)
-	VMOVUPS      32(CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, 32(SI)
-	VMOVDQU      Y8, 160(SI)
-	VMOVUPS      64(CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, 64(SI)
-	VMOVDQU      Y8, 192(SI)
-	VMOVUPS      96(CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, 96(SI)
-	VMOVDQU      Y8, 224(SI)
-	SUBQ         $0x20, R8
-	ADDQ         $0x00000080, CX
-	CMPQ         R8, $0x20
-	JB           done92
-
-loop91:
-	XCHGQ        BX, SI
-	VMOVUPS      (CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, (SI)
-	VMOVDQU      Y8, 128(SI)
-	VMOVUPS      32(CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, 32(SI)
-	VMOVDQU      Y8, 160(SI)
-	VMOVUPS      64(CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, 64(SI)
-	VMOVDQU      Y8, 192(SI)
-	VMOVUPS      96(CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, 96(SI)
-	VMOVDQU      Y8, 224(SI)
-	MOVQ         (BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X3
-	VPBROADCASTD (DX)(R9*4), X7
-	VPBLENDD     $0x02, X7, X3, X3
-	MOVQ         8(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X7
-	VPBLENDD     $0x04, X7, X3, X3
-	VPBROADCASTD (DX)(R9*4), X7
-	VPBLENDD     $0x08, X7, X3, X3
-	MOVQ         16(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X7
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x02, X8, X7, X7
-	MOVQ         24(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X8
-	VPBLENDD     $0x04, X8, X7, X7
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x08, X8, X7, X7
-	VINSERTI128  $0x01, X7, Y3, Y3
-	VPADDD       128(BX), Y3, Y3
-	VPSRLD       X0, Y3, Y3
-	MOVQ         32(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X7
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x02, X8, X7, X7
-	MOVQ         40(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X8
-	VPBLENDD     $0x04, X8, X7, X7
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x08, X8, X7, X7
-	MOVQ         48(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         56(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	VINSERTI128  $0x01, X8, Y7, Y7
-	VPADDD       160(BX), Y7, Y7
-	VPSRLD       X0, Y7, Y7
-	VPACKUSDW    Y7, Y3, Y3
-	MOVQ         64(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X7
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x02, X8, X7, X7
-	MOVQ         72(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X8
-	VPBLENDD     $0x04, X8, X7, X7
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x08, X8, X7, X7
-	MOVQ         80(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         88(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	VINSERTI128  $0x01, X8, Y7, Y7
-	VPADDD       192(BX), Y7, Y7
-	VPSRLD       X0, Y7, Y7
-	MOVQ         96(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         104(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	MOVQ         112(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         120(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	VINSERTI128  $0x01, X9, Y8, Y8
-	VPADDD       224(BX), Y8, Y8
-	VPSRLD       X0, Y8, Y8
-	VPACKUSDW    Y8, Y7, Y7
-	VPACKUSWB    Y7, Y3, Y3
-	VMOVDQU      order_0_4_1_5_2_6_3_7<>+0(SB), Y7
-	VPERMD       Y3, Y7, Y3
-	VMOVDQU      Y3, (DI)
-	ADDQ         $0x00000080, CX
-	ADDQ         $0x00000020, DI
-	SUBQ         $0x20, R8
-	CMPQ         R8, $0x20
-	JAE          loop91
-
-done92:
-	XCHGQ        BX, SI
-	MOVQ         (BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X3
-	VPBROADCASTD (DX)(SI*4), X7
-	VPBLENDD     $0x02, X7, X3, X3
-	MOVQ         8(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X7
-	VPBLENDD     $0x04, X7, X3, X3
-	VPBROADCASTD (DX)(SI*4), X7
-	VPBLENDD     $0x08, X7, X3, X3
-	MOVQ         16(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X7
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x02, X8, X7, X7
-	MOVQ         24(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x04, X8, X7, X7
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x08, X8, X7, X7
-	VINSERTI128  $0x01, X7, Y3, Y3
-	VPADDD       128(BX), Y3, Y3
-	VPSRLD       X0, Y3, Y3
-	MOVQ         32(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X7
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x02, X8, X7, X7
-	MOVQ         40(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x04, X8, X7, X7
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x08, X8, X7, X7
-	MOVQ         48(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         56(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	VINSERTI128  $0x01, X8, Y7, Y7
-	VPADDD       160(BX), Y7, Y7
-	VPSRLD       X0, Y7, Y7
-	VPACKUSDW    Y7, Y3, Y3
-	MOVQ         64(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X7
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x02, X8, X7, X7
-	MOVQ         72(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x04, X8, X7, X7
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x08, X8, X7, X7
-	MOVQ         80(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         88(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	VINSERTI128  $0x01, X8, Y7, Y7
-	VPADDD       192(BX), Y7, Y7
-	VPSRLD       X0, Y7, Y7
-	MOVQ         96(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         104(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	MOVQ         112(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         120(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	VINSERTI128  $0x01, X9, Y8, Y8
-	VPADDD       224(BX), Y8, Y8
-	VPSRLD       X0, Y8, Y8
-	VPACKUSDW    Y8, Y7, Y7
-	VPACKUSWB    Y7, Y3, Y3
-	VMOVDQU      order_0_4_1_5_2_6_3_7<>+0(SB), Y7
-	VPERMD       Y3, Y7, Y3
-	VMOVDQU      Y3, (DI)
-	ADDQ         $0x00000020, DI
-
-tail90:
+loop162:
+	MOVB 127(DI)(R8*1), R9
+	MOVB R9, -1(CX)(R8*1)
+	SUBQ $0x01, R8
 	CMPQ R8, $0x01
-	JB   done94
+	JAE  loop162
 
-loop93:
-	VMOVSS  (CX), X3
-	VDIVPS  Y6, Y3, Y3
-	VPSRAD  $0x1f, Y3, Y7
-	VPAND   Y1, Y3, Y3
-	VPMAXSD Y2, Y3, Y3
-	VPXOR   Y7, Y3, Y8
-	VPAND   Y5, Y8, Y8
-	VPAND   Y4, Y7, Y7
-	VPSRLD  X0, Y3, Y3
-	VPADDD  Y7, Y3, Y3
-	VMOVD   X3, BX
-	VPADDD  (DX)(BX*4), X8, X8
-	VPSRLD  X0, X8, X8
-	VPEXTRB $0x00, X8, (DI)
-	ADDQ    $0x00000004, CX
-	ADDQ    $0x00000001, DI
-	SUBQ    $0x01, R8
+done163:
+	LEAQ (DX)(BX*4), DX
+	ADDQ BX, CX
+
+none157:
+done152:
+done146:
+	MOVQ         392(SP), CX
+	MOVQ         scratch+88(FP), DX
+	MOVQ         352(SP), BX
+	ADDQ         $0x00008080, DX
+	MOVQ         vThresholds+56(FP), SI
+	VPBROADCASTD word_331924f2<>+0(SB), Y0
+	VPBROADCASTD word_4affffc2<>+0(SB), Y1
+	VPBROADCASTD word_3fa00000<>+0(SB), Y3
+	VMOVDQU      slopes_44e06768_43c13c99_429a96e1_417757cf_4045dfd8_3f1e4cad_3dfd477b_3e28da52<>+0(SB), Y4
+	VMOVDQU      offsets_4b006eac_4b014720_4b030e3d_4b069c76_4b0db8e8_4b1bf1cb_4b386392_4b20da17<>+0(SB), Y5
+	VMOVDQU      corrections_ca010004_ca020004_ca040004_ca080004_ca100004_ca200004_ca400004_ca000004<>+0(SB), Y6
+	VMOVSS       360(SP), X2
+	MOVQ         408(SP), DI
+	VMOVD        X2, R8
+	CMPL         R8, $0x7f800000
+	JB           finite164
+	MOVL         $0x7fc00000, R8
+
+zero165:
+	MOVL         R8, (DI)
+	MOVL         $0x00000000, DX
+	VMOVD        DX, X0
+	VPBROADCASTB X0, Y0
+	CMPQ         BX, $0x20
+	JB           done169
+
+loop168:
+	VMOVDQU Y0, (CX)
+	ADDQ    $0x00000020, CX
+	SUBQ    $0x20, BX
+	CMPQ    BX, $0x20
+	JAE     loop168
+
+done169:
+	CMPQ BX, $0x01
+	JB   done171
+
+loop170:
+	MOVB DL, (CX)
+	ADDQ $0x00000001, CX
+	SUBQ $0x01, BX
+	CMPQ BX, $0x01
+	JAE  loop170
+
+done171:
+	JMP done167
+
+finite164:
+	VDIVSS  vDivisor+68(FP), X2, X7
+	VMOVD   X7, R8
+	TESTL   R8, R8
+	JZ      zero165
+	CMPL    R8, $0x7f800000
+	JB      divided166
+	VMOVAPS X2, X7
+
+divided166:
+	VMOVSS       X7, (DI)
+	VBROADCASTSS X7, Y2
+	VMOVD        X2, DI
+	CMPL         DI, $0x0d800000
+	JB           small172
+	VMOVUPS      Y2, 608(SP)
+	VMOVSS       word_4c0fc000<>+0(SB), X7
+	VDIVSS       X2, X7, X7
+	VBROADCASTSS X7, Y7
+	CMPQ         BX, $0x20
+	JB           done175
+
+loop174:
+	VMOVUPS     (DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VPADDD      Y10, Y10, Y10
+	VMOVUPS     32(DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VPADDD      Y11, Y11, Y11
+	VMOVUPS     64(DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VPADDD      Y12, Y12, Y12
+	VMOVUPS     96(DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y13
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y13
+	VFMADD231PS Y3, Y13, Y8
+	VMINPS      Y8, Y13, Y13
+	VPADDD      Y13, Y13, Y13
+	VPMINUW     Y11, Y10, Y2
+	VPMINUW     Y13, Y12, Y8
+	VPMINUW     Y8, Y2, Y2
+	VMOVDQU     everywhere_10_10_10_10_10_10_10_10<>+0(SB), Y8
+	VPSUBUSW    Y2, Y8, Y8
+	VPTEST      Y8, Y8
+	JNZ         compare176
+
+compared177:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y13, Y13
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y13, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y2
+	VPERMD    Y10, Y2, Y10
+	VMOVDQU   Y10, (CX)
+	ADDQ      $0x00000080, DX
+	ADDQ      $0x00000020, CX
+	SUBQ      $0x20, BX
+	CMPQ      BX, $0x20
+	JAE       loop174
+
+done175:
+	TESTQ   BX, BX
+	JZ      none178
+	LEAQ    640(SP), DI
+	VPXOR   Y2, Y2, Y2
+	VMOVDQU Y2, (DI)
+	VMOVDQU Y2, 32(DI)
+	VMOVDQU Y2, 64(DI)
+	VMOVDQU Y2, 96(DI)
+	MOVQ    BX, R8
 	CMPQ    R8, $0x01
-	JAE     loop93
+	JB      done180
 
-done94:
-done85:
-next64:
-	MOVQ   864(SP), CX
-	ADDQ   CX, mCodes_base+48(FP)
-	ADDQ   CX, vCodes_base+72(FP)
+loop179:
+	MOVL -4(DX)(R8*4), R9
+	MOVL R9, -4(DI)(R8*4)
+	SUBQ $0x01, R8
+	CMPQ R8, $0x01
+	JAE  loop179
+
+done180:
+	VMOVUPS     (DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VPADDD      Y10, Y10, Y10
+	VMOVUPS     32(DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VPADDD      Y11, Y11, Y11
+	VMOVUPS     64(DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VPADDD      Y12, Y12, Y12
+	VMOVUPS     96(DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y7
+	VFMADD213PS Y1, Y0, Y7
+	VPERMPS     Y4, Y7, Y0
+	VPERMPS     Y5, Y7, Y1
+	VPERMPS     Y6, Y7, Y7
+	VFMADD231PS Y0, Y2, Y1
+	VFMADD231PS Y3, Y1, Y7
+	VMINPS      Y7, Y1, Y1
+	VPADDD      Y1, Y1, Y1
+	VPMINUW     Y11, Y10, Y0
+	VPMINUW     Y1, Y12, Y2
+	VPMINUW     Y2, Y0, Y0
+	VMOVDQU     everywhere_10_10_10_10_10_10_10_10<>+0(SB), Y2
+	VPSUBUSW    Y0, Y2, Y2
+	VPTEST      Y2, Y2
+	JNZ         compare181
+
+compared182:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y1, Y1
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y1, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y0
+	VPERMD    Y10, Y0, Y10
+	VMOVDQU   Y10, 128(DI)
+	MOVQ      BX, R8
+	CMPQ      R8, $0x01
+	JB        done184
+
+loop183:
+	MOVB 127(DI)(R8*1), R9
+	MOVB R9, -1(CX)(R8*1)
+	SUBQ $0x01, R8
+	CMPQ R8, $0x01
+	JAE  loop183
+
+done184:
+	LEAQ (DX)(BX*4), DX
+	ADDQ BX, CX
+
+none178:
+done173:
+done167:
+next138:
+	MOVQ   352(SP), CX
+	ADDQ   CX, 384(SP)
+	ADDQ   CX, 392(SP)
 	IMUL3Q $0x02, CX, DX
-	ADDQ   DX, w_base+0(FP)
+	ADDQ   DX, 368(SP)
 	IMUL3Q $0x02, CX, CX
-	ADDQ   CX, g_base+24(FP)
-	ADDQ   $0x04, mScales_base+96(FP)
-	ADDQ   $0x04, vScales_base+120(FP)
+	ADDQ   CX, 376(SP)
+	ADDQ   $0x04, 400(SP)
+	ADDQ   $0x04, 408(SP)
 	TESTQ  AX, AX
-	JNZ    block50
+	JNZ    block124
 
-finished51:
+finished125:
+	JMP parameter122
+
+end123:
 	VZEROUPPER
 	RET
 
-bad62:
-	MOVQ  counts+248(FP), CX
-	MOVQ  scratch+240(FP), DX
-	MOVQ  864(SP), BX
+bad136:
+	MOVQ  counts+96(FP), CX
+	MOVQ  scratch+88(FP), DX
+	MOVQ  352(SP), BX
 	VPXOR Y1, Y1, Y1
 	CMPQ  BX, $0x08
-	JB    done96
+	JB    done186
 
-loop95:
+loop185:
 	VXORPS      Y4, Y4, Y4
 	VMOVUPS     (DX), Y5
 	VMOVUPS     32896(DX), Y6
@@ -2810,13 +3448,13 @@ loop95:
 	ADDQ        $0x00000020, DX
 	SUBQ        $0x08, BX
 	CMPQ        BX, $0x08
-	JAE         loop95
+	JAE         loop185
 
-done96:
+done186:
 	CMPQ BX, $0x01
-	JB   done98
+	JB   done188
 
-loop97:
+loop187:
 	VXORPS      Y4, Y4, Y4
 	VMOVSS      (DX), X5
 	VMOVSS      32896(DX), X6
@@ -2829,9 +3467,9 @@ loop97:
 	ADDQ        $0x00000004, DX
 	SUBQ        $0x01, BX
 	CMPQ        BX, $0x01
-	JAE         loop97
+	JAE         loop187
 
-done98:
+done188:
 	VEXTRACTI128 $0x01, Y1, X0
 	VPADDD       X0, X1, X1
 	VPSHUFD      $0x4e, X1, X0
@@ -2840,12 +3478,1208 @@ done98:
 	VPADDD       X0, X1, X1
 	VMOVD        X1, DX
 	ADDQ         DX, (CX)
-	CMPB         skip+233(FP), $0x00
-	JE           keep63
-	MOVQ         864(SP), DX
+	CMPB         skip+81(FP), $0x00
+	JE           keep137
+	MOVQ         352(SP), DX
 	ADDQ         DX, 8(CX)
 	INCQ         16(CX)
-	JMP          next64
+	JMP          next138
+
+compare155:
+	VPSLLD     $0x10, Y10, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none189
+	VMOVUPS    (DX), Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y10, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y10, Y10
+
+none189:
+	VPSLLD     $0x10, Y11, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none190
+	VMOVUPS    32(DX), Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y11, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y11, Y11
+
+none190:
+	VPSLLD     $0x10, Y12, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none191
+	VMOVUPS    64(DX), Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y12, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y12, Y12
+
+none191:
+	VPSLLD     $0x10, Y13, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none192
+	VMOVUPS    96(DX), Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y13, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y13, Y13
+
+none192:
+	JMP compared156
+
+compare160:
+	VPSLLD     $0x10, Y10, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none193
+	VMOVUPS    (DI), Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y10, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y10, Y10
+
+none193:
+	VPSLLD     $0x10, Y11, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none194
+	VMOVUPS    32(DI), Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y11, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y11, Y11
+
+none194:
+	VPSLLD     $0x10, Y12, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none195
+	VMOVUPS    64(DI), Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y12, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y12, Y12
+
+none195:
+	VPSLLD     $0x10, Y1, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none196
+	VMOVUPS    96(DI), Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y1, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y1, Y1
+
+none196:
+	JMP compared161
+
+small151:
+	VMULPS       everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMOVUPS      Y2, 416(SP)
+	VMOVSS       word_4c0fc000<>+0(SB), X7
+	VDIVSS       X2, X7, X7
+	VBROADCASTSS X7, Y7
+	CMPQ         BX, $0x20
+	JB           done198
+
+loop197:
+	VMOVUPS     (DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VMOVUPS     32(DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VMOVUPS     64(DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VMOVUPS     96(DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y13
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y13
+	VFMADD231PS Y3, Y13, Y8
+	VMINPS      Y8, Y13, Y13
+	VPMINUW     Y11, Y10, Y2
+	VPMINUW     Y13, Y12, Y8
+	VPMINUW     Y8, Y2, Y2
+	VMOVDQU     everywhere_8_8_8_8_8_8_8_8<>+0(SB), Y8
+	VPSUBUSW    Y2, Y8, Y8
+	VPTEST      Y8, Y8
+	JNZ         compare199
+
+compared200:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y13, Y13
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y13, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   (DX), Y2
+	VPACKSSDW 32(DX), Y2, Y2
+	VMOVDQU   64(DX), Y8
+	VPACKSSDW 96(DX), Y8, Y8
+	VPACKSSWB Y8, Y2, Y2
+	VMOVDQU   everywhere_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f<>+0(SB), Y9
+	VPADDB    Y9, Y10, Y8
+	VPSUBUSB  Y10, Y9, Y9
+	VPBLENDVB Y2, Y9, Y8, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y2
+	VPERMD    Y10, Y2, Y10
+	VMOVDQU   Y10, (CX)
+	ADDQ      $0x00000080, DX
+	ADDQ      $0x00000020, CX
+	SUBQ      $0x20, BX
+	CMPQ      BX, $0x20
+	JAE       loop197
+
+done198:
+	TESTQ   BX, BX
+	JZ      none201
+	LEAQ    448(SP), DI
+	VPXOR   Y2, Y2, Y2
+	VMOVDQU Y2, (DI)
+	VMOVDQU Y2, 32(DI)
+	VMOVDQU Y2, 64(DI)
+	VMOVDQU Y2, 96(DI)
+	MOVQ    BX, R8
+	CMPQ    R8, $0x01
+	JB      done203
+
+loop202:
+	MOVL -4(DX)(R8*4), R9
+	MOVL R9, -4(DI)(R8*4)
+	SUBQ $0x01, R8
+	CMPQ R8, $0x01
+	JAE  loop202
+
+done203:
+	VMOVUPS     (DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VMOVUPS     32(DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VMOVUPS     64(DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VMOVUPS     96(DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y7
+	VFMADD213PS Y1, Y0, Y7
+	VPERMPS     Y4, Y7, Y0
+	VPERMPS     Y5, Y7, Y1
+	VPERMPS     Y6, Y7, Y7
+	VFMADD231PS Y0, Y2, Y1
+	VFMADD231PS Y3, Y1, Y7
+	VMINPS      Y7, Y1, Y1
+	VPMINUW     Y11, Y10, Y0
+	VPMINUW     Y1, Y12, Y2
+	VPMINUW     Y2, Y0, Y0
+	VMOVDQU     everywhere_8_8_8_8_8_8_8_8<>+0(SB), Y2
+	VPSUBUSW    Y0, Y2, Y2
+	VPTEST      Y2, Y2
+	JNZ         compare204
+
+compared205:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y1, Y1
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y1, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   (DI), Y0
+	VPACKSSDW 32(DI), Y0, Y0
+	VMOVDQU   64(DI), Y1
+	VPACKSSDW 96(DI), Y1, Y1
+	VPACKSSWB Y1, Y0, Y0
+	VMOVDQU   everywhere_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f<>+0(SB), Y2
+	VPADDB    Y2, Y10, Y1
+	VPSUBUSB  Y10, Y2, Y2
+	VPBLENDVB Y0, Y2, Y1, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y0
+	VPERMD    Y10, Y0, Y10
+	VMOVDQU   Y10, 128(DI)
+	MOVQ      BX, R8
+	CMPQ      R8, $0x01
+	JB        done207
+
+loop206:
+	MOVB 127(DI)(R8*1), R9
+	MOVB R9, -1(CX)(R8*1)
+	SUBQ $0x01, R8
+	CMPQ R8, $0x01
+	JAE  loop206
+
+done207:
+	LEAQ (DX)(BX*4), DX
+	ADDQ BX, CX
+
+none201:
+	JMP done152
+
+compare199:
+	VPSLLD     $0x10, Y10, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none208
+	VMOVUPS    (DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y10, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y10, Y10
+
+none208:
+	VPSLLD     $0x10, Y11, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none209
+	VMOVUPS    32(DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y11, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y11, Y11
+
+none209:
+	VPSLLD     $0x10, Y12, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none210
+	VMOVUPS    64(DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y12, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y12, Y12
+
+none210:
+	VPSLLD     $0x10, Y13, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none211
+	VMOVUPS    96(DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y13, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y13, Y13
+
+none211:
+	JMP compared200
+
+compare204:
+	VPSLLD     $0x10, Y10, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none212
+	VMOVUPS    (DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y10, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y10, Y10
+
+none212:
+	VPSLLD     $0x10, Y11, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none213
+	VMOVUPS    32(DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y11, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y11, Y11
+
+none213:
+	VPSLLD     $0x10, Y12, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none214
+	VMOVUPS    64(DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y12, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y12, Y12
+
+none214:
+	VPSLLD     $0x10, Y1, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none215
+	VMOVUPS    96(DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y1, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y1, Y1
+
+none215:
+	JMP compared205
+
+compare176:
+	VPSLLD     $0x10, Y10, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none216
+	VMOVUPS    (DX), Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y10, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y10, Y10
+
+none216:
+	VPSLLD     $0x10, Y11, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none217
+	VMOVUPS    32(DX), Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y11, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y11, Y11
+
+none217:
+	VPSLLD     $0x10, Y12, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none218
+	VMOVUPS    64(DX), Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y12, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y12, Y12
+
+none218:
+	VPSLLD     $0x10, Y13, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none219
+	VMOVUPS    96(DX), Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y13, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y13, Y13
+
+none219:
+	JMP compared177
+
+compare181:
+	VPSLLD     $0x10, Y10, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none220
+	VMOVUPS    (DI), Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y10, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y10, Y10
+
+none220:
+	VPSLLD     $0x10, Y11, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none221
+	VMOVUPS    32(DI), Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y11, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y11, Y11
+
+none221:
+	VPSLLD     $0x10, Y12, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none222
+	VMOVUPS    64(DI), Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y12, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y12, Y12
+
+none222:
+	VPSLLD     $0x10, Y1, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none223
+	VMOVUPS    96(DI), Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y1, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y1, Y1
+
+none223:
+	JMP compared182
+
+small172:
+	VMULPS       everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMOVUPS      Y2, 608(SP)
+	VMOVSS       word_4c0fc000<>+0(SB), X7
+	VDIVSS       X2, X7, X7
+	VBROADCASTSS X7, Y7
+	CMPQ         BX, $0x20
+	JB           done225
+
+loop224:
+	VMOVUPS     (DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VPADDD      Y10, Y10, Y10
+	VMOVUPS     32(DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VPADDD      Y11, Y11, Y11
+	VMOVUPS     64(DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VPADDD      Y12, Y12, Y12
+	VMOVUPS     96(DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y13
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y13
+	VFMADD231PS Y3, Y13, Y8
+	VMINPS      Y8, Y13, Y13
+	VPADDD      Y13, Y13, Y13
+	VPMINUW     Y11, Y10, Y2
+	VPMINUW     Y13, Y12, Y8
+	VPMINUW     Y8, Y2, Y2
+	VMOVDQU     everywhere_10_10_10_10_10_10_10_10<>+0(SB), Y8
+	VPSUBUSW    Y2, Y8, Y8
+	VPTEST      Y8, Y8
+	JNZ         compare226
+
+compared227:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y13, Y13
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y13, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y2
+	VPERMD    Y10, Y2, Y10
+	VMOVDQU   Y10, (CX)
+	ADDQ      $0x00000080, DX
+	ADDQ      $0x00000020, CX
+	SUBQ      $0x20, BX
+	CMPQ      BX, $0x20
+	JAE       loop224
+
+done225:
+	TESTQ   BX, BX
+	JZ      none228
+	LEAQ    640(SP), DI
+	VPXOR   Y2, Y2, Y2
+	VMOVDQU Y2, (DI)
+	VMOVDQU Y2, 32(DI)
+	VMOVDQU Y2, 64(DI)
+	VMOVDQU Y2, 96(DI)
+	MOVQ    BX, R8
+	CMPQ    R8, $0x01
+	JB      done230
+
+loop229:
+	MOVL -4(DX)(R8*4), R9
+	MOVL R9, -4(DI)(R8*4)
+	SUBQ $0x01, R8
+	CMPQ R8, $0x01
+	JAE  loop229
+
+done230:
+	VMOVUPS     (DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VPADDD      Y10, Y10, Y10
+	VMOVUPS     32(DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VPADDD      Y11, Y11, Y11
+	VMOVUPS     64(DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VPADDD      Y12, Y12, Y12
+	VMOVUPS     96(DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y7
+	VFMADD213PS Y1, Y0, Y7
+	VPERMPS     Y4, Y7, Y0
+	VPERMPS     Y5, Y7, Y1
+	VPERMPS     Y6, Y7, Y7
+	VFMADD231PS Y0, Y2, Y1
+	VFMADD231PS Y3, Y1, Y7
+	VMINPS      Y7, Y1, Y1
+	VPADDD      Y1, Y1, Y1
+	VPMINUW     Y11, Y10, Y0
+	VPMINUW     Y1, Y12, Y2
+	VPMINUW     Y2, Y0, Y0
+	VMOVDQU     everywhere_10_10_10_10_10_10_10_10<>+0(SB), Y2
+	VPSUBUSW    Y0, Y2, Y2
+	VPTEST      Y2, Y2
+	JNZ         compare231
+
+compared232:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y1, Y1
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y1, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y0
+	VPERMD    Y10, Y0, Y10
+	VMOVDQU   Y10, 128(DI)
+	MOVQ      BX, R8
+	CMPQ      R8, $0x01
+	JB        done234
+
+loop233:
+	MOVB 127(DI)(R8*1), R9
+	MOVB R9, -1(CX)(R8*1)
+	SUBQ $0x01, R8
+	CMPQ R8, $0x01
+	JAE  loop233
+
+done234:
+	LEAQ (DX)(BX*4), DX
+	ADDQ BX, CX
+
+none228:
+	JMP done173
+
+compare226:
+	VPSLLD     $0x10, Y10, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none235
+	VMOVUPS    (DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y10, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y10, Y10
+
+none235:
+	VPSLLD     $0x10, Y11, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none236
+	VMOVUPS    32(DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y11, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y11, Y11
+
+none236:
+	VPSLLD     $0x10, Y12, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none237
+	VMOVUPS    64(DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y12, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y12, Y12
+
+none237:
+	VPSLLD     $0x10, Y13, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none238
+	VMOVUPS    96(DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y13, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y13, Y13
+
+none238:
+	JMP compared227
+
+compare231:
+	VPSLLD     $0x10, Y10, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none239
+	VMOVUPS    (DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y10, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y10, Y10
+
+none239:
+	VPSLLD     $0x10, Y11, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none240
+	VMOVUPS    32(DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y11, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y11, Y11
+
+none240:
+	VPSLLD     $0x10, Y12, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none241
+	VMOVUPS    64(DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y12, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y12, Y12
+
+none241:
+	VPSLLD     $0x10, Y1, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none242
+	VMOVUPS    96(DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y1, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y1, Y1
+
+none242:
+	JMP compared232
 
 DATA word_7fff<>+0(SB)/4, $0x00007fff
 GLOBL word_7fff<>(SB), RODATA|NOPTR, $4
@@ -2856,10 +4690,10 @@ GLOBL word_1<>(SB), RODATA|NOPTR, $4
 DATA word_40<>+0(SB)/4, $0x00000040
 GLOBL word_40<>(SB), RODATA|NOPTR, $4
 
-// func AdamW8bitWBF16GF32AVX2(w []uint16, g []float32, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, mTable *[256]float32, vTable *[256]float32, mCells []uint32, vCells []uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
+// func AdamW8bitWBF16GF32AVX2(parameters [][11]uintptr, block int, mTable *[256]float32, vTable *[256]float32, mThresholds *[255]float32, vThresholds *[255]float32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
 // Requires: AVX, AVX2, CMOV, FMA3
-TEXT ·AdamW8bitWBF16GF32AVX2(SB), $872-256
-	MOVQ         s+224(FP), AX
+TEXT ·AdamW8bitWBF16GF32AVX2(SB), $800-104
+	MOVQ         s+72(FP), AX
 	VBROADCASTSS (AX), Y0
 	VMOVUPS      Y0, (SP)
 	VBROADCASTSS 4(AX), Y0
@@ -2882,38 +4716,56 @@ TEXT ·AdamW8bitWBF16GF32AVX2(SB), $872-256
 	VMOVUPS      Y0, 288(SP)
 	VBROADCASTSS 40(AX), Y0
 	VMOVUPS      Y0, 320(SP)
-	MOVQ         w_len+8(FP), AX
-	TESTQ        AX, AX
-	JZ           finished100
 
-block99:
-	MOVQ         block+144(FP), CX
+parameter243:
+	SUBQ  $0x01, parameters_len+8(FP)
+	JB    end244
+	MOVQ  parameters_base+0(FP), AX
+	ADDQ  $0x58, parameters_base+0(FP)
+	MOVQ  (AX), CX
+	MOVQ  CX, 368(SP)
+	MOVQ  16(AX), CX
+	MOVQ  CX, 376(SP)
+	MOVQ  24(AX), CX
+	MOVQ  CX, 384(SP)
+	MOVQ  32(AX), CX
+	MOVQ  CX, 392(SP)
+	MOVQ  40(AX), CX
+	MOVQ  CX, 400(SP)
+	MOVQ  48(AX), CX
+	MOVQ  CX, 408(SP)
+	MOVQ  56(AX), AX
+	TESTQ AX, AX
+	JZ    finished246
+
+block245:
+	MOVQ         block+24(FP), CX
 	CMPQ         CX, AX
 	CMOVQGT      AX, CX
 	SUBQ         CX, AX
-	MOVQ         CX, 864(SP)
+	MOVQ         CX, 352(SP)
 	VXORPS       Y0, Y0, Y0
 	VXORPS       Y1, Y1, Y1
 	VXORPS       Y2, Y2, Y2
 	VXORPS       Y3, Y3, Y3
-	CMPB         nesterov+232(FP), $0x00
-	JE           plain101
-	MOVQ         w_base+0(FP), DX
-	MOVQ         g_base+24(FP), BX
-	MOVQ         mCodes_base+48(FP), SI
-	MOVQ         vCodes_base+72(FP), DI
-	MOVQ         scratch+240(FP), R8
-	MOVQ         mTable+152(FP), R9
-	MOVQ         vTable+160(FP), R10
-	MOVQ         mScales_base+96(FP), R11
-	VBROADCASTSS (R11), Y4
-	MOVQ         vScales_base+120(FP), R11
-	VBROADCASTSS (R11), Y5
+	CMPB         nesterov+80(FP), $0x00
+	JE           plain247
+	MOVQ         368(SP), DX
+	MOVQ         376(SP), BX
+	MOVQ         384(SP), SI
+	MOVQ         392(SP), DI
+	MOVQ         400(SP), R8
+	VBROADCASTSS (R8), Y4
+	MOVQ         408(SP), R8
+	VBROADCASTSS (R8), Y5
+	MOVQ         scratch+88(FP), R8
+	MOVQ         mTable+32(FP), R9
+	MOVQ         vTable+40(FP), R10
 	VPBROADCASTD word_7fffffff<>+0(SB), Y6
 	CMPQ         CX, $0x08
-	JB           done104
+	JB           done250
 
-loop103:
+loop249:
 	MOVWLZX      (SI), R11
 	MOVBLZX      R11, R12
 	SHRL         $0x08, R11
@@ -3007,13 +4859,13 @@ loop103:
 	ADDQ         $0x00000020, R8
 	SUBQ         $0x08, CX
 	CMPQ         CX, $0x08
-	JAE          loop103
+	JAE          loop249
 
-done104:
+done250:
 	CMPQ CX, $0x01
-	JB   done106
+	JB   done252
 
-loop105:
+loop251:
 	MOVBLZX     (SI), R11
 	VMOVSS      (R9)(R11*4), X7
 	VMULPS      Y4, Y7, Y7
@@ -3062,28 +4914,28 @@ loop105:
 	ADDQ        $0x00000004, R8
 	SUBQ        $0x01, CX
 	CMPQ        CX, $0x01
-	JAE         loop105
+	JAE         loop251
 
-done106:
-	JMP updated102
+done252:
+	JMP updated248
 
-plain101:
-	MOVQ         w_base+0(FP), DX
-	MOVQ         g_base+24(FP), BX
-	MOVQ         mCodes_base+48(FP), SI
-	MOVQ         vCodes_base+72(FP), DI
-	MOVQ         scratch+240(FP), R8
-	MOVQ         mTable+152(FP), R9
-	MOVQ         vTable+160(FP), R10
-	MOVQ         mScales_base+96(FP), R11
-	VBROADCASTSS (R11), Y4
-	MOVQ         vScales_base+120(FP), R11
-	VBROADCASTSS (R11), Y5
+plain247:
+	MOVQ         368(SP), DX
+	MOVQ         376(SP), BX
+	MOVQ         384(SP), SI
+	MOVQ         392(SP), DI
+	MOVQ         400(SP), R8
+	VBROADCASTSS (R8), Y4
+	MOVQ         408(SP), R8
+	VBROADCASTSS (R8), Y5
+	MOVQ         scratch+88(FP), R8
+	MOVQ         mTable+32(FP), R9
+	MOVQ         vTable+40(FP), R10
 	VPBROADCASTD word_7fffffff<>+0(SB), Y6
 	CMPQ         CX, $0x08
-	JB           done108
+	JB           done254
 
-loop107:
+loop253:
 	MOVWLZX      (SI), R11
 	MOVBLZX      R11, R12
 	SHRL         $0x08, R11
@@ -3174,13 +5026,13 @@ loop107:
 	ADDQ         $0x00000020, R8
 	SUBQ         $0x08, CX
 	CMPQ         CX, $0x08
-	JAE          loop107
+	JAE          loop253
 
-done108:
+done254:
 	CMPQ CX, $0x01
-	JB   done110
+	JB   done256
 
-loop109:
+loop255:
 	MOVBLZX     (SI), R11
 	VMOVSS      (R9)(R11*4), X7
 	VMULPS      Y4, Y7, Y7
@@ -3226,26 +5078,26 @@ loop109:
 	ADDQ        $0x00000004, R8
 	SUBQ        $0x01, CX
 	CMPQ        CX, $0x01
-	JAE         loop109
+	JAE         loop255
 
-done110:
-updated102:
+done256:
+updated248:
 	VCMPPS    $0x03, Y1, Y1, Y1
 	VMOVMSKPS Y1, CX
 	TESTL     CX, CX
-	JNZ       bad111
+	JNZ       bad257
 
-keep112:
-	MOVQ         w_base+0(FP), CX
-	MOVQ         scratch+240(FP), DX
-	MOVQ         864(SP), BX
+keep258:
+	MOVQ         368(SP), CX
+	MOVQ         scratch+88(FP), DX
+	MOVQ         352(SP), BX
 	VPBROADCASTD word_7fff<>+0(SB), Y0
 	VPBROADCASTD word_1<>+0(SB), Y1
 	VPBROADCASTD word_40<>+0(SB), Y4
 	CMPQ         BX, $0x08
-	JB           done115
+	JB           done261
 
-loop114:
+loop260:
 	VMOVUPS      (DX), Y5
 	VPSRLD       $0x10, Y5, Y6
 	VCMPPS       $0x03, Y5, Y5, Y7
@@ -3262,13 +5114,13 @@ loop114:
 	ADDQ         $0x00000010, CX
 	SUBQ         $0x08, BX
 	CMPQ         BX, $0x08
-	JAE          loop114
+	JAE          loop260
 
-done115:
+done261:
 	CMPQ BX, $0x01
-	JB   done117
+	JB   done263
 
-loop116:
+loop262:
 	VMOVSS    (DX), X5
 	VPSRLD    $0x10, Y5, Y6
 	VCMPPS    $0x03, Y5, Y5, Y7
@@ -3284,957 +5136,574 @@ loop116:
 	ADDQ      $0x00000002, CX
 	SUBQ      $0x01, BX
 	CMPQ      BX, $0x01
-	JAE       loop116
+	JAE       loop262
 
-done117:
-	VEXTRACTI128 $0x01, Y2, X0
-	VPMAXUD      X0, X2, X2
-	VPSHUFD      $0x4e, X2, X0
-	VPMAXUD      X0, X2, X2
-	VPSHUFD      $0xb1, X2, X0
-	VPMAXUD      X0, X2, X2
+done263:
 	VEXTRACTI128 $0x01, Y3, X0
 	VPMAXUD      X0, X3, X3
 	VPSHUFD      $0x4e, X3, X0
 	VPMAXUD      X0, X3, X3
 	VPSHUFD      $0xb1, X3, X0
 	VPMAXUD      X0, X3, X3
-	MOVQ         scratch+240(FP), CX
-	ADDQ         $0x00004040, CX
-	MOVQ         mCells_base+168(FP), DX
-	VPBROADCASTD word_7fffffff<>+0(SB), Y1
-	VMOVD        (DX), X0
-	VPBROADCASTD 4(DX), Y4
-	VPBROADCASTD 8(DX), Y5
-	VPCMPEQD     Y6, Y6, Y6
-	VPSLLD       X0, Y6, Y6
-	VPXOR        Y1, Y6, Y6
-	VPAND        Y1, Y6, Y6
-	VPSRLD       X0, X4, X7
-	VMOVD        X7, BX
-	SHLQ         $0x02, BX
-	LEAQ         16(DX), DX
-	SUBQ         BX, DX
-	LEAQ         352(SP), BX
-	LEAQ         608(SP), SI
-	MOVQ         mCodes_base+48(FP), DI
-	MOVQ         864(SP), R8
-	MOVQ         mScales_base+96(FP), R9
-	VMOVD        X2, R10
-	CMPL         R10, $0x7f800000
-	JB           finite118
-	MOVL         $0x7fc00000, R10
+	VMOVSS       X3, 360(SP)
+	VEXTRACTI128 $0x01, Y2, X0
+	VPMAXUD      X0, X2, X2
+	VPSHUFD      $0x4e, X2, X0
+	VPMAXUD      X0, X2, X2
+	VPSHUFD      $0xb1, X2, X0
+	VPMAXUD      X0, X2, X2
+	MOVQ         384(SP), CX
+	MOVQ         scratch+88(FP), DX
+	MOVQ         352(SP), BX
+	ADDQ         $0x00004040, DX
+	MOVQ         mThresholds+48(FP), SI
+	VPBROADCASTD word_331924f2<>+0(SB), Y0
+	VPBROADCASTD word_4affffc2<>+0(SB), Y1
+	VPBROADCASTD word_3fa00000<>+0(SB), Y3
+	VMOVDQU      slopes_44560bfd_43c13c99_429a96e1_417757cf_4045dfd8_3f1e4cad_3dfd477b_3e28da52<>+0(SB), Y4
+	VMOVDQU      offsets_4b0152b9_4b01c720_4b038e3d_4b071c76_4b0e38e8_4b1c71cb_4b38e392_4b2184c2<>+0(SB), Y5
+	VMOVDQU      corrections_ca034ad9_ca030004_ca050004_ca090004_ca110004_ca210004_ca410004_ca000004<>+0(SB), Y6
+	MOVQ         400(SP), DI
+	VMOVD        X2, R8
+	CMPL         R8, $0x7f800000
+	JB           finite264
+	MOVL         $0x7fc00000, R8
 
-zero119:
-	MOVL         R10, (R9)
-	MOVQ         mCells_base+168(FP), DX
-	MOVL         12(DX), DX
-	LEAQ         (CX)(R8*4), CX
+zero265:
+	MOVL         R8, (DI)
+	MOVL         $0x0000007f, DX
 	VMOVD        DX, X0
 	VPBROADCASTB X0, Y0
-	CMPQ         R8, $0x20
-	JB           done123
+	CMPQ         BX, $0x20
+	JB           done269
 
-loop122:
-	VMOVDQU Y0, (DI)
-	ADDQ    $0x00000020, DI
-	SUBQ    $0x20, R8
-	CMPQ    R8, $0x20
-	JAE     loop122
+loop268:
+	VMOVDQU Y0, (CX)
+	ADDQ    $0x00000020, CX
+	SUBQ    $0x20, BX
+	CMPQ    BX, $0x20
+	JAE     loop268
 
-done123:
-	CMPQ R8, $0x01
-	JB   done125
+done269:
+	CMPQ BX, $0x01
+	JB   done271
 
-loop124:
-	MOVB DL, (DI)
-	ADDQ $0x00000001, DI
-	SUBQ $0x01, R8
-	CMPQ R8, $0x01
-	JAE  loop124
+loop270:
+	MOVB DL, (CX)
+	ADDQ $0x00000001, CX
+	SUBQ $0x01, BX
+	CMPQ BX, $0x01
+	JAE  loop270
 
-done125:
-	JMP done121
+done271:
+	JMP done267
 
-finite118:
-	VDIVSS  mDivisor+216(FP), X2, X7
-	VMOVD   X7, R10
-	TESTL   R10, R10
-	JZ      zero119
-	CMPL    R10, $0x7f800000
-	JB      divided120
+finite264:
+	VDIVSS  mDivisor+64(FP), X2, X7
+	VMOVD   X7, R8
+	TESTL   R8, R8
+	JZ      zero265
+	CMPL    R8, $0x7f800000
+	JB      divided266
 	VMOVAPS X2, X7
 
-divided120:
-	VMOVSS       X7, (R9)
+divided266:
+	VMOVSS       X7, (DI)
+	VBROADCASTSS X7, Y2
+	VMOVD        X2, DI
+	CMPL         DI, $0x0d800000
+	JB           small272
+	VMOVUPS      Y2, 416(SP)
+	VMOVSS       word_4c0fc000<>+0(SB), X7
+	VDIVSS       X2, X7, X7
 	VBROADCASTSS X7, Y7
-	CMPQ         R8, $0x20
-	JB           tail126
-	VMOVUPS      (CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, (SI)
-	VMOVDQU      Y9, 128(SI)
-	VMOVUPS      32(CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, 32(SI)
-	VMOVDQU      Y9, 160(SI)
-	VMOVUPS      64(CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, 64(SI)
-	VMOVDQU      Y9, 192(SI)
-	VMOVUPS      96(CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, 96(SI)
-	VMOVDQU      Y9, 224(SI)
-	SUBQ         $0x20, R8
-	ADDQ         $0x00000080, CX
-	CMPQ         R8, $0x20
-	JB           done128
+	CMPQ         BX, $0x20
+	JB           done275
 
-loop127:
-	XCHGQ        BX, SI
-	VMOVUPS      (CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, (SI)
-	VMOVDQU      Y9, 128(SI)
-	VMOVUPS      32(CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, 32(SI)
-	VMOVDQU      Y9, 160(SI)
-	VMOVUPS      64(CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, 64(SI)
-	VMOVDQU      Y9, 192(SI)
-	VMOVUPS      96(CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, 96(SI)
-	VMOVDQU      Y9, 224(SI)
-	MOVQ         (BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X2
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x02, X8, X2, X2
-	MOVQ         8(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X8
-	VPBLENDD     $0x04, X8, X2, X2
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x08, X8, X2, X2
-	MOVQ         16(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         24(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	VINSERTI128  $0x01, X8, Y2, Y2
-	VPADDD       128(BX), Y2, Y2
-	VPSRLD       X0, Y2, Y2
-	MOVQ         32(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         40(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	MOVQ         48(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         56(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	VINSERTI128  $0x01, X9, Y8, Y8
-	VPADDD       160(BX), Y8, Y8
-	VPSRLD       X0, Y8, Y8
-	VPACKUSDW    Y8, Y2, Y2
-	MOVQ         64(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         72(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	MOVQ         80(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         88(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	VINSERTI128  $0x01, X9, Y8, Y8
-	VPADDD       192(BX), Y8, Y8
-	VPSRLD       X0, Y8, Y8
-	MOVQ         96(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         104(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	MOVQ         112(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X10
-	VPBROADCASTD (DX)(R9*4), X11
-	VPBLENDD     $0x02, X11, X10, X10
-	MOVQ         120(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X11
-	VPBLENDD     $0x04, X11, X10, X10
-	VPBROADCASTD (DX)(R9*4), X11
-	VPBLENDD     $0x08, X11, X10, X10
-	VINSERTI128  $0x01, X10, Y9, Y9
-	VPADDD       224(BX), Y9, Y9
-	VPSRLD       X0, Y9, Y9
-	VPACKUSDW    Y9, Y8, Y8
-	VPACKUSWB    Y8, Y2, Y2
-	VMOVDQU      order_0_4_1_5_2_6_3_7<>+0(SB), Y8
-	VPERMD       Y2, Y8, Y2
-	VMOVDQU      Y2, (DI)
-	ADDQ         $0x00000080, CX
-	ADDQ         $0x00000020, DI
-	SUBQ         $0x20, R8
-	CMPQ         R8, $0x20
-	JAE          loop127
+loop274:
+	VMOVUPS     (DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VMOVUPS     32(DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VMOVUPS     64(DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VMOVUPS     96(DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y13
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y13
+	VFMADD231PS Y3, Y13, Y8
+	VMINPS      Y8, Y13, Y13
+	VPMINUW     Y11, Y10, Y2
+	VPMINUW     Y13, Y12, Y8
+	VPMINUW     Y8, Y2, Y2
+	VMOVDQU     everywhere_8_8_8_8_8_8_8_8<>+0(SB), Y8
+	VPSUBUSW    Y2, Y8, Y8
+	VPTEST      Y8, Y8
+	JNZ         compare276
 
-done128:
-	XCHGQ        BX, SI
-	MOVQ         (BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X2
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x02, X8, X2, X2
-	MOVQ         8(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x04, X8, X2, X2
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x08, X8, X2, X2
-	MOVQ         16(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         24(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	VINSERTI128  $0x01, X8, Y2, Y2
-	VPADDD       128(BX), Y2, Y2
-	VPSRLD       X0, Y2, Y2
-	MOVQ         32(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         40(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	MOVQ         48(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         56(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	VINSERTI128  $0x01, X9, Y8, Y8
-	VPADDD       160(BX), Y8, Y8
-	VPSRLD       X0, Y8, Y8
-	VPACKUSDW    Y8, Y2, Y2
-	MOVQ         64(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         72(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	MOVQ         80(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         88(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	VINSERTI128  $0x01, X9, Y8, Y8
-	VPADDD       192(BX), Y8, Y8
-	VPSRLD       X0, Y8, Y8
-	MOVQ         96(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         104(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	MOVQ         112(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X10
-	VPBROADCASTD (DX)(SI*4), X11
-	VPBLENDD     $0x02, X11, X10, X10
-	MOVQ         120(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X11
-	VPBLENDD     $0x04, X11, X10, X10
-	VPBROADCASTD (DX)(SI*4), X11
-	VPBLENDD     $0x08, X11, X10, X10
-	VINSERTI128  $0x01, X10, Y9, Y9
-	VPADDD       224(BX), Y9, Y9
-	VPSRLD       X0, Y9, Y9
-	VPACKUSDW    Y9, Y8, Y8
-	VPACKUSWB    Y8, Y2, Y2
-	VMOVDQU      order_0_4_1_5_2_6_3_7<>+0(SB), Y8
-	VPERMD       Y2, Y8, Y2
-	VMOVDQU      Y2, (DI)
-	ADDQ         $0x00000020, DI
+compared277:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y13, Y13
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y13, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   (DX), Y2
+	VPACKSSDW 32(DX), Y2, Y2
+	VMOVDQU   64(DX), Y8
+	VPACKSSDW 96(DX), Y8, Y8
+	VPACKSSWB Y8, Y2, Y2
+	VMOVDQU   everywhere_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f<>+0(SB), Y9
+	VPADDB    Y9, Y10, Y8
+	VPSUBUSB  Y10, Y9, Y9
+	VPBLENDVB Y2, Y9, Y8, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y2
+	VPERMD    Y10, Y2, Y10
+	VMOVDQU   Y10, (CX)
+	ADDQ      $0x00000080, DX
+	ADDQ      $0x00000020, CX
+	SUBQ      $0x20, BX
+	CMPQ      BX, $0x20
+	JAE       loop274
 
-tail126:
-	CMPQ R8, $0x01
-	JB   done130
-
-loop129:
-	VMOVSS  (CX), X2
-	VDIVPS  Y7, Y2, Y2
-	VPSRAD  $0x1f, Y2, Y8
-	VPAND   Y1, Y2, Y2
-	VPMAXSD Y4, Y2, Y2
-	VPXOR   Y8, Y2, Y9
-	VPAND   Y6, Y9, Y9
-	VPAND   Y5, Y8, Y8
-	VPSRLD  X0, Y2, Y2
-	VPADDD  Y8, Y2, Y2
-	VMOVD   X2, BX
-	VPADDD  (DX)(BX*4), X9, X9
-	VPSRLD  X0, X9, X9
-	VPEXTRB $0x00, X9, (DI)
-	ADDQ    $0x00000004, CX
-	ADDQ    $0x00000001, DI
-	SUBQ    $0x01, R8
+done275:
+	TESTQ   BX, BX
+	JZ      none278
+	LEAQ    448(SP), DI
+	VPXOR   Y2, Y2, Y2
+	VMOVDQU Y2, (DI)
+	VMOVDQU Y2, 32(DI)
+	VMOVDQU Y2, 64(DI)
+	VMOVDQU Y2, 96(DI)
+	MOVQ    BX, R8
 	CMPQ    R8, $0x01
-	JAE     loop129
+	JB      done280
 
-done130:
-done121:
-	MOVQ         scratch+240(FP), CX
-	ADDQ         $0x00008080, CX
-	MOVQ         vCells_base+192(FP), DX
-	VPBROADCASTD word_7fffffff<>+0(SB), Y1
-	VMOVD        (DX), X0
-	VPBROADCASTD 4(DX), Y2
-	VPBROADCASTD 8(DX), Y4
-	VPCMPEQD     Y5, Y5, Y5
-	VPSLLD       X0, Y5, Y5
-	VPXOR        Y1, Y5, Y5
-	VPAND        Y1, Y5, Y5
-	VPSRLD       X0, X2, X6
-	VMOVD        X6, BX
-	SHLQ         $0x02, BX
-	LEAQ         16(DX), DX
-	SUBQ         BX, DX
-	LEAQ         352(SP), BX
-	LEAQ         608(SP), SI
-	MOVQ         vCodes_base+72(FP), DI
-	MOVQ         864(SP), R8
-	MOVQ         vScales_base+120(FP), R9
-	VMOVD        X3, R10
-	CMPL         R10, $0x7f800000
-	JB           finite131
-	MOVL         $0x7fc00000, R10
-
-zero132:
-	MOVL         R10, (R9)
-	MOVQ         vCells_base+192(FP), DX
-	MOVL         12(DX), DX
-	LEAQ         (CX)(R8*4), CX
-	VMOVD        DX, X0
-	VPBROADCASTB X0, Y0
-	CMPQ         R8, $0x20
-	JB           done136
-
-loop135:
-	VMOVDQU Y0, (DI)
-	ADDQ    $0x00000020, DI
-	SUBQ    $0x20, R8
-	CMPQ    R8, $0x20
-	JAE     loop135
-
-done136:
-	CMPQ R8, $0x01
-	JB   done138
-
-loop137:
-	MOVB DL, (DI)
-	ADDQ $0x00000001, DI
+loop279:
+	MOVL -4(DX)(R8*4), R9
+	MOVL R9, -4(DI)(R8*4)
 	SUBQ $0x01, R8
 	CMPQ R8, $0x01
-	JAE  loop137
+	JAE  loop279
 
-done138:
-	JMP done134
+done280:
+	VMOVUPS     (DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VMOVUPS     32(DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VMOVUPS     64(DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VMOVUPS     96(DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y7
+	VFMADD213PS Y1, Y0, Y7
+	VPERMPS     Y4, Y7, Y0
+	VPERMPS     Y5, Y7, Y1
+	VPERMPS     Y6, Y7, Y7
+	VFMADD231PS Y0, Y2, Y1
+	VFMADD231PS Y3, Y1, Y7
+	VMINPS      Y7, Y1, Y1
+	VPMINUW     Y11, Y10, Y0
+	VPMINUW     Y1, Y12, Y2
+	VPMINUW     Y2, Y0, Y0
+	VMOVDQU     everywhere_8_8_8_8_8_8_8_8<>+0(SB), Y2
+	VPSUBUSW    Y0, Y2, Y2
+	VPTEST      Y2, Y2
+	JNZ         compare281
 
-finite131:
-	VDIVSS  vDivisor+220(FP), X3, X6
-	VMOVD   X6, R10
-	TESTL   R10, R10
-	JZ      zero132
-	CMPL    R10, $0x7f800000
-	JB      divided133
-	VMOVAPS X3, X6
+compared282:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y1, Y1
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y1, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   (DI), Y0
+	VPACKSSDW 32(DI), Y0, Y0
+	VMOVDQU   64(DI), Y1
+	VPACKSSDW 96(DI), Y1, Y1
+	VPACKSSWB Y1, Y0, Y0
+	VMOVDQU   everywhere_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f<>+0(SB), Y2
+	VPADDB    Y2, Y10, Y1
+	VPSUBUSB  Y10, Y2, Y2
+	VPBLENDVB Y0, Y2, Y1, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y0
+	VPERMD    Y10, Y0, Y10
+	VMOVDQU   Y10, 128(DI)
+	MOVQ      BX, R8
+	CMPQ      R8, $0x01
+	JB        done284
 
-divided133:
-	VMOVSS       X6, (R9)
-	VBROADCASTSS X6, Y6
-	CMPQ         R8, $0x20
-	JB           tail139
-	VMOVUPS      (CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, (SI)
-	VMOVDQU      Y8, 128(SI)
-	VMOVUPS      32(CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, 32(SI)
-	VMOVDQU      Y8, 160(SI)
-	VMOVUPS      64(CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, 64(SI)
-	VMOVDQU      Y8, 192(SI)
-	VMOVUPS      96(CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, 96(SI)
-	VMOVDQU      Y8, 224(SI)
-	SUBQ         $0x20, R8
-	ADDQ         $0x00000080, CX
-	CMPQ         R8, $0x20
-	JB           done141
-
-loop140:
-	XCHGQ        BX, SI
-	VMOVUPS      (CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, (SI)
-	VMOVDQU      Y8, 128(SI)
-	VMOVUPS      32(CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, 32(SI)
-	VMOVDQU      Y8, 160(SI)
-	VMOVUPS      64(CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, 64(SI)
-	VMOVDQU      Y8, 192(SI)
-	VMOVUPS      96(CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, 96(SI)
-	VMOVDQU      Y8, 224(SI)
-	MOVQ         (BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X3
-	VPBROADCASTD (DX)(R9*4), X7
-	VPBLENDD     $0x02, X7, X3, X3
-	MOVQ         8(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X7
-	VPBLENDD     $0x04, X7, X3, X3
-	VPBROADCASTD (DX)(R9*4), X7
-	VPBLENDD     $0x08, X7, X3, X3
-	MOVQ         16(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X7
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x02, X8, X7, X7
-	MOVQ         24(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X8
-	VPBLENDD     $0x04, X8, X7, X7
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x08, X8, X7, X7
-	VINSERTI128  $0x01, X7, Y3, Y3
-	VPADDD       128(BX), Y3, Y3
-	VPSRLD       X0, Y3, Y3
-	MOVQ         32(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X7
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x02, X8, X7, X7
-	MOVQ         40(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X8
-	VPBLENDD     $0x04, X8, X7, X7
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x08, X8, X7, X7
-	MOVQ         48(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         56(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	VINSERTI128  $0x01, X8, Y7, Y7
-	VPADDD       160(BX), Y7, Y7
-	VPSRLD       X0, Y7, Y7
-	VPACKUSDW    Y7, Y3, Y3
-	MOVQ         64(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X7
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x02, X8, X7, X7
-	MOVQ         72(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X8
-	VPBLENDD     $0x04, X8, X7, X7
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x08, X8, X7, X7
-	MOVQ         80(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         88(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	VINSERTI128  $0x01, X8, Y7, Y7
-	VPADDD       192(BX), Y7, Y7
-	VPSRLD       X0, Y7, Y7
-	MOVQ         96(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         104(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	MOVQ         112(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         120(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	VINSERTI128  $0x01, X9, Y8, Y8
-	VPADDD       224(BX), Y8, Y8
-	VPSRLD       X0, Y8, Y8
-	VPACKUSDW    Y8, Y7, Y7
-	VPACKUSWB    Y7, Y3, Y3
-	VMOVDQU      order_0_4_1_5_2_6_3_7<>+0(SB), Y7
-	VPERMD       Y3, Y7, Y3
-	VMOVDQU      Y3, (DI)
-	ADDQ         $0x00000080, CX
-	ADDQ         $0x00000020, DI
-	SUBQ         $0x20, R8
-	CMPQ         R8, $0x20
-	JAE          loop140
-
-done141:
-	XCHGQ        BX, SI
-	MOVQ         (BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X3
-	VPBROADCASTD (DX)(SI*4), X7
-	VPBLENDD     $0x02, X7, X3, X3
-	MOVQ         8(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X7
-	VPBLENDD     $0x04, X7, X3, X3
-	VPBROADCASTD (DX)(SI*4), X7
-	VPBLENDD     $0x08, X7, X3, X3
-	MOVQ         16(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X7
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x02, X8, X7, X7
-	MOVQ         24(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x04, X8, X7, X7
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x08, X8, X7, X7
-	VINSERTI128  $0x01, X7, Y3, Y3
-	VPADDD       128(BX), Y3, Y3
-	VPSRLD       X0, Y3, Y3
-	MOVQ         32(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X7
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x02, X8, X7, X7
-	MOVQ         40(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x04, X8, X7, X7
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x08, X8, X7, X7
-	MOVQ         48(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         56(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	VINSERTI128  $0x01, X8, Y7, Y7
-	VPADDD       160(BX), Y7, Y7
-	VPSRLD       X0, Y7, Y7
-	VPACKUSDW    Y7, Y3, Y3
-	MOVQ         64(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X7
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x02, X8, X7, X7
-	MOVQ         72(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x04, X8, X7, X7
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x08, X8, X7, X7
-	MOVQ         80(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         88(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	VINSERTI128  $0x01, X8, Y7, Y7
-	VPADDD       192(BX), Y7, Y7
-	VPSRLD       X0, Y7, Y7
-	MOVQ         96(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         104(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	MOVQ         112(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         120(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	VINSERTI128  $0x01, X9, Y8, Y8
-	VPADDD       224(BX), Y8, Y8
-	VPSRLD       X0, Y8, Y8
-	VPACKUSDW    Y8, Y7, Y7
-	VPACKUSWB    Y7, Y3, Y3
-	VMOVDQU      order_0_4_1_5_2_6_3_7<>+0(SB), Y7
-	VPERMD       Y3, Y7, Y3
-	VMOVDQU      Y3, (DI)
-	ADDQ         $0x00000020, DI
-
-tail139:
+loop283:
+	MOVB 127(DI)(R8*1), R9
+	MOVB R9, -1(CX)(R8*1)
+	SUBQ $0x01, R8
 	CMPQ R8, $0x01
-	JB   done143
+	JAE  loop283
 
-loop142:
-	VMOVSS  (CX), X3
-	VDIVPS  Y6, Y3, Y3
-	VPSRAD  $0x1f, Y3, Y7
-	VPAND   Y1, Y3, Y3
-	VPMAXSD Y2, Y3, Y3
-	VPXOR   Y7, Y3, Y8
-	VPAND   Y5, Y8, Y8
-	VPAND   Y4, Y7, Y7
-	VPSRLD  X0, Y3, Y3
-	VPADDD  Y7, Y3, Y3
-	VMOVD   X3, BX
-	VPADDD  (DX)(BX*4), X8, X8
-	VPSRLD  X0, X8, X8
-	VPEXTRB $0x00, X8, (DI)
-	ADDQ    $0x00000004, CX
-	ADDQ    $0x00000001, DI
-	SUBQ    $0x01, R8
+done284:
+	LEAQ (DX)(BX*4), DX
+	ADDQ BX, CX
+
+none278:
+done273:
+done267:
+	MOVQ         392(SP), CX
+	MOVQ         scratch+88(FP), DX
+	MOVQ         352(SP), BX
+	ADDQ         $0x00008080, DX
+	MOVQ         vThresholds+56(FP), SI
+	VPBROADCASTD word_331924f2<>+0(SB), Y0
+	VPBROADCASTD word_4affffc2<>+0(SB), Y1
+	VPBROADCASTD word_3fa00000<>+0(SB), Y3
+	VMOVDQU      slopes_44e06768_43c13c99_429a96e1_417757cf_4045dfd8_3f1e4cad_3dfd477b_3e28da52<>+0(SB), Y4
+	VMOVDQU      offsets_4b006eac_4b014720_4b030e3d_4b069c76_4b0db8e8_4b1bf1cb_4b386392_4b20da17<>+0(SB), Y5
+	VMOVDQU      corrections_ca010004_ca020004_ca040004_ca080004_ca100004_ca200004_ca400004_ca000004<>+0(SB), Y6
+	VMOVSS       360(SP), X2
+	MOVQ         408(SP), DI
+	VMOVD        X2, R8
+	CMPL         R8, $0x7f800000
+	JB           finite285
+	MOVL         $0x7fc00000, R8
+
+zero286:
+	MOVL         R8, (DI)
+	MOVL         $0x00000000, DX
+	VMOVD        DX, X0
+	VPBROADCASTB X0, Y0
+	CMPQ         BX, $0x20
+	JB           done290
+
+loop289:
+	VMOVDQU Y0, (CX)
+	ADDQ    $0x00000020, CX
+	SUBQ    $0x20, BX
+	CMPQ    BX, $0x20
+	JAE     loop289
+
+done290:
+	CMPQ BX, $0x01
+	JB   done292
+
+loop291:
+	MOVB DL, (CX)
+	ADDQ $0x00000001, CX
+	SUBQ $0x01, BX
+	CMPQ BX, $0x01
+	JAE  loop291
+
+done292:
+	JMP done288
+
+finite285:
+	VDIVSS  vDivisor+68(FP), X2, X7
+	VMOVD   X7, R8
+	TESTL   R8, R8
+	JZ      zero286
+	CMPL    R8, $0x7f800000
+	JB      divided287
+	VMOVAPS X2, X7
+
+divided287:
+	VMOVSS       X7, (DI)
+	VBROADCASTSS X7, Y2
+	VMOVD        X2, DI
+	CMPL         DI, $0x0d800000
+	JB           small293
+	VMOVUPS      Y2, 608(SP)
+	VMOVSS       word_4c0fc000<>+0(SB), X7
+	VDIVSS       X2, X7, X7
+	VBROADCASTSS X7, Y7
+	CMPQ         BX, $0x20
+	JB           done296
+
+loop295:
+	VMOVUPS     (DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VPADDD      Y10, Y10, Y10
+	VMOVUPS     32(DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VPADDD      Y11, Y11, Y11
+	VMOVUPS     64(DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VPADDD      Y12, Y12, Y12
+	VMOVUPS     96(DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y13
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y13
+	VFMADD231PS Y3, Y13, Y8
+	VMINPS      Y8, Y13, Y13
+	VPADDD      Y13, Y13, Y13
+	VPMINUW     Y11, Y10, Y2
+	VPMINUW     Y13, Y12, Y8
+	VPMINUW     Y8, Y2, Y2
+	VMOVDQU     everywhere_10_10_10_10_10_10_10_10<>+0(SB), Y8
+	VPSUBUSW    Y2, Y8, Y8
+	VPTEST      Y8, Y8
+	JNZ         compare297
+
+compared298:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y13, Y13
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y13, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y2
+	VPERMD    Y10, Y2, Y10
+	VMOVDQU   Y10, (CX)
+	ADDQ      $0x00000080, DX
+	ADDQ      $0x00000020, CX
+	SUBQ      $0x20, BX
+	CMPQ      BX, $0x20
+	JAE       loop295
+
+done296:
+	TESTQ   BX, BX
+	JZ      none299
+	LEAQ    640(SP), DI
+	VPXOR   Y2, Y2, Y2
+	VMOVDQU Y2, (DI)
+	VMOVDQU Y2, 32(DI)
+	VMOVDQU Y2, 64(DI)
+	VMOVDQU Y2, 96(DI)
+	MOVQ    BX, R8
 	CMPQ    R8, $0x01
-	JAE     loop142
+	JB      done301
 
-done143:
-done134:
-next113:
-	MOVQ   864(SP), CX
-	ADDQ   CX, mCodes_base+48(FP)
-	ADDQ   CX, vCodes_base+72(FP)
+loop300:
+	MOVL -4(DX)(R8*4), R9
+	MOVL R9, -4(DI)(R8*4)
+	SUBQ $0x01, R8
+	CMPQ R8, $0x01
+	JAE  loop300
+
+done301:
+	VMOVUPS     (DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VPADDD      Y10, Y10, Y10
+	VMOVUPS     32(DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VPADDD      Y11, Y11, Y11
+	VMOVUPS     64(DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VPADDD      Y12, Y12, Y12
+	VMOVUPS     96(DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y7
+	VFMADD213PS Y1, Y0, Y7
+	VPERMPS     Y4, Y7, Y0
+	VPERMPS     Y5, Y7, Y1
+	VPERMPS     Y6, Y7, Y7
+	VFMADD231PS Y0, Y2, Y1
+	VFMADD231PS Y3, Y1, Y7
+	VMINPS      Y7, Y1, Y1
+	VPADDD      Y1, Y1, Y1
+	VPMINUW     Y11, Y10, Y0
+	VPMINUW     Y1, Y12, Y2
+	VPMINUW     Y2, Y0, Y0
+	VMOVDQU     everywhere_10_10_10_10_10_10_10_10<>+0(SB), Y2
+	VPSUBUSW    Y0, Y2, Y2
+	VPTEST      Y2, Y2
+	JNZ         compare302
+
+compared303:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y1, Y1
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y1, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y0
+	VPERMD    Y10, Y0, Y10
+	VMOVDQU   Y10, 128(DI)
+	MOVQ      BX, R8
+	CMPQ      R8, $0x01
+	JB        done305
+
+loop304:
+	MOVB 127(DI)(R8*1), R9
+	MOVB R9, -1(CX)(R8*1)
+	SUBQ $0x01, R8
+	CMPQ R8, $0x01
+	JAE  loop304
+
+done305:
+	LEAQ (DX)(BX*4), DX
+	ADDQ BX, CX
+
+none299:
+done294:
+done288:
+next259:
+	MOVQ   352(SP), CX
+	ADDQ   CX, 384(SP)
+	ADDQ   CX, 392(SP)
 	IMUL3Q $0x02, CX, DX
-	ADDQ   DX, w_base+0(FP)
+	ADDQ   DX, 368(SP)
 	IMUL3Q $0x04, CX, CX
-	ADDQ   CX, g_base+24(FP)
-	ADDQ   $0x04, mScales_base+96(FP)
-	ADDQ   $0x04, vScales_base+120(FP)
+	ADDQ   CX, 376(SP)
+	ADDQ   $0x04, 400(SP)
+	ADDQ   $0x04, 408(SP)
 	TESTQ  AX, AX
-	JNZ    block99
+	JNZ    block245
 
-finished100:
+finished246:
+	JMP parameter243
+
+end244:
 	VZEROUPPER
 	RET
 
-bad111:
-	MOVQ  counts+248(FP), CX
-	MOVQ  scratch+240(FP), DX
-	MOVQ  864(SP), BX
+bad257:
+	MOVQ  counts+96(FP), CX
+	MOVQ  scratch+88(FP), DX
+	MOVQ  352(SP), BX
 	VPXOR Y1, Y1, Y1
 	CMPQ  BX, $0x08
-	JB    done145
+	JB    done307
 
-loop144:
+loop306:
 	VXORPS      Y4, Y4, Y4
 	VMOVUPS     (DX), Y5
 	VMOVUPS     32896(DX), Y6
@@ -4245,13 +5714,13 @@ loop144:
 	ADDQ        $0x00000020, DX
 	SUBQ        $0x08, BX
 	CMPQ        BX, $0x08
-	JAE         loop144
+	JAE         loop306
 
-done145:
+done307:
 	CMPQ BX, $0x01
-	JB   done147
+	JB   done309
 
-loop146:
+loop308:
 	VXORPS      Y4, Y4, Y4
 	VMOVSS      (DX), X5
 	VMOVSS      32896(DX), X6
@@ -4264,9 +5733,9 @@ loop146:
 	ADDQ        $0x00000004, DX
 	SUBQ        $0x01, BX
 	CMPQ        BX, $0x01
-	JAE         loop146
+	JAE         loop308
 
-done147:
+done309:
 	VEXTRACTI128 $0x01, Y1, X0
 	VPADDD       X0, X1, X1
 	VPSHUFD      $0x4e, X1, X0
@@ -4275,17 +5744,1213 @@ done147:
 	VPADDD       X0, X1, X1
 	VMOVD        X1, DX
 	ADDQ         DX, (CX)
-	CMPB         skip+233(FP), $0x00
-	JE           keep112
-	MOVQ         864(SP), DX
+	CMPB         skip+81(FP), $0x00
+	JE           keep258
+	MOVQ         352(SP), DX
 	ADDQ         DX, 8(CX)
 	INCQ         16(CX)
-	JMP          next113
+	JMP          next259
 
-// func AdamW8bitWF32GBF16AVX2(w []float32, g []uint16, mCodes []uint8, vCodes []uint8, mScales []float32, vScales []float32, block int, mTable *[256]float32, vTable *[256]float32, mCells []uint32, vCells []uint32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
+compare276:
+	VPSLLD     $0x10, Y10, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none310
+	VMOVUPS    (DX), Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y10, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y10, Y10
+
+none310:
+	VPSLLD     $0x10, Y11, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none311
+	VMOVUPS    32(DX), Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y11, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y11, Y11
+
+none311:
+	VPSLLD     $0x10, Y12, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none312
+	VMOVUPS    64(DX), Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y12, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y12, Y12
+
+none312:
+	VPSLLD     $0x10, Y13, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none313
+	VMOVUPS    96(DX), Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y13, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y13, Y13
+
+none313:
+	JMP compared277
+
+compare281:
+	VPSLLD     $0x10, Y10, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none314
+	VMOVUPS    (DI), Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y10, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y10, Y10
+
+none314:
+	VPSLLD     $0x10, Y11, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none315
+	VMOVUPS    32(DI), Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y11, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y11, Y11
+
+none315:
+	VPSLLD     $0x10, Y12, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none316
+	VMOVUPS    64(DI), Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y12, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y12, Y12
+
+none316:
+	VPSLLD     $0x10, Y1, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none317
+	VMOVUPS    96(DI), Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y1, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y1, Y1
+
+none317:
+	JMP compared282
+
+small272:
+	VMULPS       everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMOVUPS      Y2, 416(SP)
+	VMOVSS       word_4c0fc000<>+0(SB), X7
+	VDIVSS       X2, X7, X7
+	VBROADCASTSS X7, Y7
+	CMPQ         BX, $0x20
+	JB           done319
+
+loop318:
+	VMOVUPS     (DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VMOVUPS     32(DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VMOVUPS     64(DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VMOVUPS     96(DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y13
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y13
+	VFMADD231PS Y3, Y13, Y8
+	VMINPS      Y8, Y13, Y13
+	VPMINUW     Y11, Y10, Y2
+	VPMINUW     Y13, Y12, Y8
+	VPMINUW     Y8, Y2, Y2
+	VMOVDQU     everywhere_8_8_8_8_8_8_8_8<>+0(SB), Y8
+	VPSUBUSW    Y2, Y8, Y8
+	VPTEST      Y8, Y8
+	JNZ         compare320
+
+compared321:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y13, Y13
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y13, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   (DX), Y2
+	VPACKSSDW 32(DX), Y2, Y2
+	VMOVDQU   64(DX), Y8
+	VPACKSSDW 96(DX), Y8, Y8
+	VPACKSSWB Y8, Y2, Y2
+	VMOVDQU   everywhere_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f<>+0(SB), Y9
+	VPADDB    Y9, Y10, Y8
+	VPSUBUSB  Y10, Y9, Y9
+	VPBLENDVB Y2, Y9, Y8, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y2
+	VPERMD    Y10, Y2, Y10
+	VMOVDQU   Y10, (CX)
+	ADDQ      $0x00000080, DX
+	ADDQ      $0x00000020, CX
+	SUBQ      $0x20, BX
+	CMPQ      BX, $0x20
+	JAE       loop318
+
+done319:
+	TESTQ   BX, BX
+	JZ      none322
+	LEAQ    448(SP), DI
+	VPXOR   Y2, Y2, Y2
+	VMOVDQU Y2, (DI)
+	VMOVDQU Y2, 32(DI)
+	VMOVDQU Y2, 64(DI)
+	VMOVDQU Y2, 96(DI)
+	MOVQ    BX, R8
+	CMPQ    R8, $0x01
+	JB      done324
+
+loop323:
+	MOVL -4(DX)(R8*4), R9
+	MOVL R9, -4(DI)(R8*4)
+	SUBQ $0x01, R8
+	CMPQ R8, $0x01
+	JAE  loop323
+
+done324:
+	VMOVUPS     (DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VMOVUPS     32(DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VMOVUPS     64(DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VMOVUPS     96(DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y7
+	VFMADD213PS Y1, Y0, Y7
+	VPERMPS     Y4, Y7, Y0
+	VPERMPS     Y5, Y7, Y1
+	VPERMPS     Y6, Y7, Y7
+	VFMADD231PS Y0, Y2, Y1
+	VFMADD231PS Y3, Y1, Y7
+	VMINPS      Y7, Y1, Y1
+	VPMINUW     Y11, Y10, Y0
+	VPMINUW     Y1, Y12, Y2
+	VPMINUW     Y2, Y0, Y0
+	VMOVDQU     everywhere_8_8_8_8_8_8_8_8<>+0(SB), Y2
+	VPSUBUSW    Y0, Y2, Y2
+	VPTEST      Y2, Y2
+	JNZ         compare325
+
+compared326:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y1, Y1
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y1, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   (DI), Y0
+	VPACKSSDW 32(DI), Y0, Y0
+	VMOVDQU   64(DI), Y1
+	VPACKSSDW 96(DI), Y1, Y1
+	VPACKSSWB Y1, Y0, Y0
+	VMOVDQU   everywhere_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f<>+0(SB), Y2
+	VPADDB    Y2, Y10, Y1
+	VPSUBUSB  Y10, Y2, Y2
+	VPBLENDVB Y0, Y2, Y1, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y0
+	VPERMD    Y10, Y0, Y10
+	VMOVDQU   Y10, 128(DI)
+	MOVQ      BX, R8
+	CMPQ      R8, $0x01
+	JB        done328
+
+loop327:
+	MOVB 127(DI)(R8*1), R9
+	MOVB R9, -1(CX)(R8*1)
+	SUBQ $0x01, R8
+	CMPQ R8, $0x01
+	JAE  loop327
+
+done328:
+	LEAQ (DX)(BX*4), DX
+	ADDQ BX, CX
+
+none322:
+	JMP done273
+
+compare320:
+	VPSLLD     $0x10, Y10, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none329
+	VMOVUPS    (DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y10, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y10, Y10
+
+none329:
+	VPSLLD     $0x10, Y11, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none330
+	VMOVUPS    32(DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y11, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y11, Y11
+
+none330:
+	VPSLLD     $0x10, Y12, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none331
+	VMOVUPS    64(DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y12, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y12, Y12
+
+none331:
+	VPSLLD     $0x10, Y13, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none332
+	VMOVUPS    96(DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y13, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y13, Y13
+
+none332:
+	JMP compared321
+
+compare325:
+	VPSLLD     $0x10, Y10, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none333
+	VMOVUPS    (DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y10, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y10, Y10
+
+none333:
+	VPSLLD     $0x10, Y11, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none334
+	VMOVUPS    32(DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y11, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y11, Y11
+
+none334:
+	VPSLLD     $0x10, Y12, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none335
+	VMOVUPS    64(DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y12, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y12, Y12
+
+none335:
+	VPSLLD     $0x10, Y1, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none336
+	VMOVUPS    96(DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y1, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y1, Y1
+
+none336:
+	JMP compared326
+
+compare297:
+	VPSLLD     $0x10, Y10, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none337
+	VMOVUPS    (DX), Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y10, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y10, Y10
+
+none337:
+	VPSLLD     $0x10, Y11, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none338
+	VMOVUPS    32(DX), Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y11, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y11, Y11
+
+none338:
+	VPSLLD     $0x10, Y12, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none339
+	VMOVUPS    64(DX), Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y12, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y12, Y12
+
+none339:
+	VPSLLD     $0x10, Y13, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none340
+	VMOVUPS    96(DX), Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y13, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y13, Y13
+
+none340:
+	JMP compared298
+
+compare302:
+	VPSLLD     $0x10, Y10, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none341
+	VMOVUPS    (DI), Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y10, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y10, Y10
+
+none341:
+	VPSLLD     $0x10, Y11, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none342
+	VMOVUPS    32(DI), Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y11, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y11, Y11
+
+none342:
+	VPSLLD     $0x10, Y12, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none343
+	VMOVUPS    64(DI), Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y12, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y12, Y12
+
+none343:
+	VPSLLD     $0x10, Y1, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none344
+	VMOVUPS    96(DI), Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y1, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y1, Y1
+
+none344:
+	JMP compared303
+
+small293:
+	VMULPS       everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMOVUPS      Y2, 608(SP)
+	VMOVSS       word_4c0fc000<>+0(SB), X7
+	VDIVSS       X2, X7, X7
+	VBROADCASTSS X7, Y7
+	CMPQ         BX, $0x20
+	JB           done346
+
+loop345:
+	VMOVUPS     (DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VPADDD      Y10, Y10, Y10
+	VMOVUPS     32(DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VPADDD      Y11, Y11, Y11
+	VMOVUPS     64(DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VPADDD      Y12, Y12, Y12
+	VMOVUPS     96(DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y13
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y13
+	VFMADD231PS Y3, Y13, Y8
+	VMINPS      Y8, Y13, Y13
+	VPADDD      Y13, Y13, Y13
+	VPMINUW     Y11, Y10, Y2
+	VPMINUW     Y13, Y12, Y8
+	VPMINUW     Y8, Y2, Y2
+	VMOVDQU     everywhere_10_10_10_10_10_10_10_10<>+0(SB), Y8
+	VPSUBUSW    Y2, Y8, Y8
+	VPTEST      Y8, Y8
+	JNZ         compare347
+
+compared348:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y13, Y13
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y13, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y2
+	VPERMD    Y10, Y2, Y10
+	VMOVDQU   Y10, (CX)
+	ADDQ      $0x00000080, DX
+	ADDQ      $0x00000020, CX
+	SUBQ      $0x20, BX
+	CMPQ      BX, $0x20
+	JAE       loop345
+
+done346:
+	TESTQ   BX, BX
+	JZ      none349
+	LEAQ    640(SP), DI
+	VPXOR   Y2, Y2, Y2
+	VMOVDQU Y2, (DI)
+	VMOVDQU Y2, 32(DI)
+	VMOVDQU Y2, 64(DI)
+	VMOVDQU Y2, 96(DI)
+	MOVQ    BX, R8
+	CMPQ    R8, $0x01
+	JB      done351
+
+loop350:
+	MOVL -4(DX)(R8*4), R9
+	MOVL R9, -4(DI)(R8*4)
+	SUBQ $0x01, R8
+	CMPQ R8, $0x01
+	JAE  loop350
+
+done351:
+	VMOVUPS     (DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VPADDD      Y10, Y10, Y10
+	VMOVUPS     32(DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VPADDD      Y11, Y11, Y11
+	VMOVUPS     64(DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VPADDD      Y12, Y12, Y12
+	VMOVUPS     96(DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y7
+	VFMADD213PS Y1, Y0, Y7
+	VPERMPS     Y4, Y7, Y0
+	VPERMPS     Y5, Y7, Y1
+	VPERMPS     Y6, Y7, Y7
+	VFMADD231PS Y0, Y2, Y1
+	VFMADD231PS Y3, Y1, Y7
+	VMINPS      Y7, Y1, Y1
+	VPADDD      Y1, Y1, Y1
+	VPMINUW     Y11, Y10, Y0
+	VPMINUW     Y1, Y12, Y2
+	VPMINUW     Y2, Y0, Y0
+	VMOVDQU     everywhere_10_10_10_10_10_10_10_10<>+0(SB), Y2
+	VPSUBUSW    Y0, Y2, Y2
+	VPTEST      Y2, Y2
+	JNZ         compare352
+
+compared353:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y1, Y1
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y1, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y0
+	VPERMD    Y10, Y0, Y10
+	VMOVDQU   Y10, 128(DI)
+	MOVQ      BX, R8
+	CMPQ      R8, $0x01
+	JB        done355
+
+loop354:
+	MOVB 127(DI)(R8*1), R9
+	MOVB R9, -1(CX)(R8*1)
+	SUBQ $0x01, R8
+	CMPQ R8, $0x01
+	JAE  loop354
+
+done355:
+	LEAQ (DX)(BX*4), DX
+	ADDQ BX, CX
+
+none349:
+	JMP done294
+
+compare347:
+	VPSLLD     $0x10, Y10, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none356
+	VMOVUPS    (DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y10, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y10, Y10
+
+none356:
+	VPSLLD     $0x10, Y11, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none357
+	VMOVUPS    32(DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y11, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y11, Y11
+
+none357:
+	VPSLLD     $0x10, Y12, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none358
+	VMOVUPS    64(DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y12, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y12, Y12
+
+none358:
+	VPSLLD     $0x10, Y13, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none359
+	VMOVUPS    96(DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y13, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y13, Y13
+
+none359:
+	JMP compared348
+
+compare352:
+	VPSLLD     $0x10, Y10, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none360
+	VMOVUPS    (DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y10, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y10, Y10
+
+none360:
+	VPSLLD     $0x10, Y11, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none361
+	VMOVUPS    32(DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y11, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y11, Y11
+
+none361:
+	VPSLLD     $0x10, Y12, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none362
+	VMOVUPS    64(DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y12, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y12, Y12
+
+none362:
+	VPSLLD     $0x10, Y1, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none363
+	VMOVUPS    96(DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y1, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y1, Y1
+
+none363:
+	JMP compared353
+
+// func AdamW8bitWF32GBF16AVX2(parameters [][11]uintptr, block int, mTable *[256]float32, vTable *[256]float32, mThresholds *[255]float32, vThresholds *[255]float32, mDivisor float32, vDivisor float32, s *[11]float32, nesterov bool, skip bool, scratch *[12336]float32, counts *[3]int64)
 // Requires: AVX, AVX2, CMOV, FMA3
-TEXT ·AdamW8bitWF32GBF16AVX2(SB), $872-256
-	MOVQ         s+224(FP), AX
+TEXT ·AdamW8bitWF32GBF16AVX2(SB), $800-104
+	MOVQ         s+72(FP), AX
 	VBROADCASTSS (AX), Y0
 	VMOVUPS      Y0, (SP)
 	VBROADCASTSS 4(AX), Y0
@@ -4308,38 +6973,56 @@ TEXT ·AdamW8bitWF32GBF16AVX2(SB), $872-256
 	VMOVUPS      Y0, 288(SP)
 	VBROADCASTSS 40(AX), Y0
 	VMOVUPS      Y0, 320(SP)
-	MOVQ         w_len+8(FP), AX
-	TESTQ        AX, AX
-	JZ           finished149
 
-block148:
-	MOVQ         block+144(FP), CX
+parameter364:
+	SUBQ  $0x01, parameters_len+8(FP)
+	JB    end365
+	MOVQ  parameters_base+0(FP), AX
+	ADDQ  $0x58, parameters_base+0(FP)
+	MOVQ  (AX), CX
+	MOVQ  CX, 368(SP)
+	MOVQ  16(AX), CX
+	MOVQ  CX, 376(SP)
+	MOVQ  24(AX), CX
+	MOVQ  CX, 384(SP)
+	MOVQ  32(AX), CX
+	MOVQ  CX, 392(SP)
+	MOVQ  40(AX), CX
+	MOVQ  CX, 400(SP)
+	MOVQ  48(AX), CX
+	MOVQ  CX, 408(SP)
+	MOVQ  56(AX), AX
+	TESTQ AX, AX
+	JZ    finished367
+
+block366:
+	MOVQ         block+24(FP), CX
 	CMPQ         CX, AX
 	CMOVQGT      AX, CX
 	SUBQ         CX, AX
-	MOVQ         CX, 864(SP)
+	MOVQ         CX, 352(SP)
 	VXORPS       Y0, Y0, Y0
 	VXORPS       Y1, Y1, Y1
 	VXORPS       Y2, Y2, Y2
 	VXORPS       Y3, Y3, Y3
-	CMPB         nesterov+232(FP), $0x00
-	JE           plain150
-	MOVQ         w_base+0(FP), DX
-	MOVQ         g_base+24(FP), BX
-	MOVQ         mCodes_base+48(FP), SI
-	MOVQ         vCodes_base+72(FP), DI
-	MOVQ         scratch+240(FP), R8
-	MOVQ         mTable+152(FP), R9
-	MOVQ         vTable+160(FP), R10
-	MOVQ         mScales_base+96(FP), R11
-	VBROADCASTSS (R11), Y4
-	MOVQ         vScales_base+120(FP), R11
-	VBROADCASTSS (R11), Y5
+	CMPB         nesterov+80(FP), $0x00
+	JE           plain368
+	MOVQ         368(SP), DX
+	MOVQ         376(SP), BX
+	MOVQ         384(SP), SI
+	MOVQ         392(SP), DI
+	MOVQ         400(SP), R8
+	VBROADCASTSS (R8), Y4
+	MOVQ         408(SP), R8
+	VBROADCASTSS (R8), Y5
+	MOVQ         scratch+88(FP), R8
+	MOVQ         mTable+32(FP), R9
+	MOVQ         vTable+40(FP), R10
 	VPBROADCASTD word_7fffffff<>+0(SB), Y6
 	CMPQ         CX, $0x08
-	JB           done153
+	JB           done371
 
-loop152:
+loop370:
 	MOVWLZX      (SI), R11
 	MOVBLZX      R11, R12
 	SHRL         $0x08, R11
@@ -4433,13 +7116,13 @@ loop152:
 	ADDQ         $0x00000020, R8
 	SUBQ         $0x08, CX
 	CMPQ         CX, $0x08
-	JAE          loop152
+	JAE          loop370
 
-done153:
+done371:
 	CMPQ CX, $0x01
-	JB   done155
+	JB   done373
 
-loop154:
+loop372:
 	MOVBLZX     (SI), R11
 	VMOVSS      (R9)(R11*4), X7
 	VMULPS      Y4, Y7, Y7
@@ -4488,28 +7171,28 @@ loop154:
 	ADDQ        $0x00000004, R8
 	SUBQ        $0x01, CX
 	CMPQ        CX, $0x01
-	JAE         loop154
+	JAE         loop372
 
-done155:
-	JMP updated151
+done373:
+	JMP updated369
 
-plain150:
-	MOVQ         w_base+0(FP), DX
-	MOVQ         g_base+24(FP), BX
-	MOVQ         mCodes_base+48(FP), SI
-	MOVQ         vCodes_base+72(FP), DI
-	MOVQ         scratch+240(FP), R8
-	MOVQ         mTable+152(FP), R9
-	MOVQ         vTable+160(FP), R10
-	MOVQ         mScales_base+96(FP), R11
-	VBROADCASTSS (R11), Y4
-	MOVQ         vScales_base+120(FP), R11
-	VBROADCASTSS (R11), Y5
+plain368:
+	MOVQ         368(SP), DX
+	MOVQ         376(SP), BX
+	MOVQ         384(SP), SI
+	MOVQ         392(SP), DI
+	MOVQ         400(SP), R8
+	VBROADCASTSS (R8), Y4
+	MOVQ         408(SP), R8
+	VBROADCASTSS (R8), Y5
+	MOVQ         scratch+88(FP), R8
+	MOVQ         mTable+32(FP), R9
+	MOVQ         vTable+40(FP), R10
 	VPBROADCASTD word_7fffffff<>+0(SB), Y6
 	CMPQ         CX, $0x08
-	JB           done157
+	JB           done375
 
-loop156:
+loop374:
 	MOVWLZX      (SI), R11
 	MOVBLZX      R11, R12
 	SHRL         $0x08, R11
@@ -4600,13 +7283,13 @@ loop156:
 	ADDQ         $0x00000020, R8
 	SUBQ         $0x08, CX
 	CMPQ         CX, $0x08
-	JAE          loop156
+	JAE          loop374
 
-done157:
+done375:
 	CMPQ CX, $0x01
-	JB   done159
+	JB   done377
 
-loop158:
+loop376:
 	MOVBLZX     (SI), R11
 	VMOVSS      (R9)(R11*4), X7
 	VMULPS      Y4, Y7, Y7
@@ -4652,993 +7335,610 @@ loop158:
 	ADDQ        $0x00000004, R8
 	SUBQ        $0x01, CX
 	CMPQ        CX, $0x01
-	JAE         loop158
+	JAE         loop376
 
-done159:
-updated151:
+done377:
+updated369:
 	VCMPPS    $0x03, Y1, Y1, Y1
 	VMOVMSKPS Y1, CX
 	TESTL     CX, CX
-	JNZ       bad160
+	JNZ       bad378
 
-keep161:
-	MOVQ w_base+0(FP), CX
-	MOVQ scratch+240(FP), DX
-	MOVQ 864(SP), BX
+keep379:
+	MOVQ 368(SP), CX
+	MOVQ scratch+88(FP), DX
+	MOVQ 352(SP), BX
 	CMPQ BX, $0x08
-	JB   done164
+	JB   done382
 
-loop163:
+loop381:
 	VMOVUPS (DX), Y0
 	VMOVUPS Y0, (CX)
 	ADDQ    $0x00000020, DX
 	ADDQ    $0x00000020, CX
 	SUBQ    $0x08, BX
 	CMPQ    BX, $0x08
-	JAE     loop163
+	JAE     loop381
 
-done164:
+done382:
 	CMPQ BX, $0x01
-	JB   done166
+	JB   done384
 
-loop165:
+loop383:
 	VMOVSS (DX), X0
 	VMOVSS X0, (CX)
 	ADDQ   $0x00000004, DX
 	ADDQ   $0x00000004, CX
 	SUBQ   $0x01, BX
 	CMPQ   BX, $0x01
-	JAE    loop165
+	JAE    loop383
 
-done166:
-	VEXTRACTI128 $0x01, Y2, X0
-	VPMAXUD      X0, X2, X2
-	VPSHUFD      $0x4e, X2, X0
-	VPMAXUD      X0, X2, X2
-	VPSHUFD      $0xb1, X2, X0
-	VPMAXUD      X0, X2, X2
+done384:
 	VEXTRACTI128 $0x01, Y3, X0
 	VPMAXUD      X0, X3, X3
 	VPSHUFD      $0x4e, X3, X0
 	VPMAXUD      X0, X3, X3
 	VPSHUFD      $0xb1, X3, X0
 	VPMAXUD      X0, X3, X3
-	MOVQ         scratch+240(FP), CX
-	ADDQ         $0x00004040, CX
-	MOVQ         mCells_base+168(FP), DX
-	VPBROADCASTD word_7fffffff<>+0(SB), Y1
-	VMOVD        (DX), X0
-	VPBROADCASTD 4(DX), Y4
-	VPBROADCASTD 8(DX), Y5
-	VPCMPEQD     Y6, Y6, Y6
-	VPSLLD       X0, Y6, Y6
-	VPXOR        Y1, Y6, Y6
-	VPAND        Y1, Y6, Y6
-	VPSRLD       X0, X4, X7
-	VMOVD        X7, BX
-	SHLQ         $0x02, BX
-	LEAQ         16(DX), DX
-	SUBQ         BX, DX
-	LEAQ         352(SP), BX
-	LEAQ         608(SP), SI
-	MOVQ         mCodes_base+48(FP), DI
-	MOVQ         864(SP), R8
-	MOVQ         mScales_base+96(FP), R9
-	VMOVD        X2, R10
-	CMPL         R10, $0x7f800000
-	JB           finite167
-	MOVL         $0x7fc00000, R10
+	VMOVSS       X3, 360(SP)
+	VEXTRACTI128 $0x01, Y2, X0
+	VPMAXUD      X0, X2, X2
+	VPSHUFD      $0x4e, X2, X0
+	VPMAXUD      X0, X2, X2
+	VPSHUFD      $0xb1, X2, X0
+	VPMAXUD      X0, X2, X2
+	MOVQ         384(SP), CX
+	MOVQ         scratch+88(FP), DX
+	MOVQ         352(SP), BX
+	ADDQ         $0x00004040, DX
+	MOVQ         mThresholds+48(FP), SI
+	VPBROADCASTD word_331924f2<>+0(SB), Y0
+	VPBROADCASTD word_4affffc2<>+0(SB), Y1
+	VPBROADCASTD word_3fa00000<>+0(SB), Y3
+	VMOVDQU      slopes_44560bfd_43c13c99_429a96e1_417757cf_4045dfd8_3f1e4cad_3dfd477b_3e28da52<>+0(SB), Y4
+	VMOVDQU      offsets_4b0152b9_4b01c720_4b038e3d_4b071c76_4b0e38e8_4b1c71cb_4b38e392_4b2184c2<>+0(SB), Y5
+	VMOVDQU      corrections_ca034ad9_ca030004_ca050004_ca090004_ca110004_ca210004_ca410004_ca000004<>+0(SB), Y6
+	MOVQ         400(SP), DI
+	VMOVD        X2, R8
+	CMPL         R8, $0x7f800000
+	JB           finite385
+	MOVL         $0x7fc00000, R8
 
-zero168:
-	MOVL         R10, (R9)
-	MOVQ         mCells_base+168(FP), DX
-	MOVL         12(DX), DX
-	LEAQ         (CX)(R8*4), CX
+zero386:
+	MOVL         R8, (DI)
+	MOVL         $0x0000007f, DX
 	VMOVD        DX, X0
 	VPBROADCASTB X0, Y0
-	CMPQ         R8, $0x20
-	JB           done172
+	CMPQ         BX, $0x20
+	JB           done390
 
-loop171:
-	VMOVDQU Y0, (DI)
-	ADDQ    $0x00000020, DI
-	SUBQ    $0x20, R8
-	CMPQ    R8, $0x20
-	JAE     loop171
+loop389:
+	VMOVDQU Y0, (CX)
+	ADDQ    $0x00000020, CX
+	SUBQ    $0x20, BX
+	CMPQ    BX, $0x20
+	JAE     loop389
 
-done172:
-	CMPQ R8, $0x01
-	JB   done174
+done390:
+	CMPQ BX, $0x01
+	JB   done392
 
-loop173:
-	MOVB DL, (DI)
-	ADDQ $0x00000001, DI
-	SUBQ $0x01, R8
-	CMPQ R8, $0x01
-	JAE  loop173
+loop391:
+	MOVB DL, (CX)
+	ADDQ $0x00000001, CX
+	SUBQ $0x01, BX
+	CMPQ BX, $0x01
+	JAE  loop391
 
-done174:
-	JMP done170
+done392:
+	JMP done388
 
-finite167:
-	VDIVSS  mDivisor+216(FP), X2, X7
-	VMOVD   X7, R10
-	TESTL   R10, R10
-	JZ      zero168
-	CMPL    R10, $0x7f800000
-	JB      divided169
+finite385:
+	VDIVSS  mDivisor+64(FP), X2, X7
+	VMOVD   X7, R8
+	TESTL   R8, R8
+	JZ      zero386
+	CMPL    R8, $0x7f800000
+	JB      divided387
 	VMOVAPS X2, X7
 
-divided169:
-	VMOVSS       X7, (R9)
+divided387:
+	VMOVSS       X7, (DI)
+	VBROADCASTSS X7, Y2
+	VMOVD        X2, DI
+	CMPL         DI, $0x0d800000
+	JB           small393
+	VMOVUPS      Y2, 416(SP)
+	VMOVSS       word_4c0fc000<>+0(SB), X7
+	VDIVSS       X2, X7, X7
 	VBROADCASTSS X7, Y7
-	CMPQ         R8, $0x20
-	JB           tail175
-	VMOVUPS      (CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, (SI)
-	VMOVDQU      Y9, 128(SI)
-	VMOVUPS      32(CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, 32(SI)
-	VMOVDQU      Y9, 160(SI)
-	VMOVUPS      64(CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, 64(SI)
-	VMOVDQU      Y9, 192(SI)
-	VMOVUPS      96(CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, 96(SI)
-	VMOVDQU      Y9, 224(SI)
-	SUBQ         $0x20, R8
-	ADDQ         $0x00000080, CX
-	CMPQ         R8, $0x20
-	JB           done177
+	CMPQ         BX, $0x20
+	JB           done396
 
-loop176:
-	XCHGQ        BX, SI
-	VMOVUPS      (CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, (SI)
-	VMOVDQU      Y9, 128(SI)
-	VMOVUPS      32(CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, 32(SI)
-	VMOVDQU      Y9, 160(SI)
-	VMOVUPS      64(CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, 64(SI)
-	VMOVDQU      Y9, 192(SI)
-	VMOVUPS      96(CX), Y2
-	VDIVPS       Y7, Y2, Y2
-	VPSRAD       $0x1f, Y2, Y8
-	VPAND        Y1, Y2, Y2
-	VPMAXSD      Y4, Y2, Y2
-	VPXOR        Y8, Y2, Y9
-	VPAND        Y6, Y9, Y9
-	VPAND        Y5, Y8, Y8
-	VPSRLD       X0, Y2, Y2
-	VPADDD       Y8, Y2, Y2
-	VMOVDQU      Y2, 96(SI)
-	VMOVDQU      Y9, 224(SI)
-	MOVQ         (BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X2
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x02, X8, X2, X2
-	MOVQ         8(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X8
-	VPBLENDD     $0x04, X8, X2, X2
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x08, X8, X2, X2
-	MOVQ         16(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         24(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	VINSERTI128  $0x01, X8, Y2, Y2
-	VPADDD       128(BX), Y2, Y2
-	VPSRLD       X0, Y2, Y2
-	MOVQ         32(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         40(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	MOVQ         48(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         56(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	VINSERTI128  $0x01, X9, Y8, Y8
-	VPADDD       160(BX), Y8, Y8
-	VPSRLD       X0, Y8, Y8
-	VPACKUSDW    Y8, Y2, Y2
-	MOVQ         64(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         72(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	MOVQ         80(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         88(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	VINSERTI128  $0x01, X9, Y8, Y8
-	VPADDD       192(BX), Y8, Y8
-	VPSRLD       X0, Y8, Y8
-	MOVQ         96(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         104(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	MOVQ         112(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X10
-	VPBROADCASTD (DX)(R9*4), X11
-	VPBLENDD     $0x02, X11, X10, X10
-	MOVQ         120(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X11
-	VPBLENDD     $0x04, X11, X10, X10
-	VPBROADCASTD (DX)(R9*4), X11
-	VPBLENDD     $0x08, X11, X10, X10
-	VINSERTI128  $0x01, X10, Y9, Y9
-	VPADDD       224(BX), Y9, Y9
-	VPSRLD       X0, Y9, Y9
-	VPACKUSDW    Y9, Y8, Y8
-	VPACKUSWB    Y8, Y2, Y2
-	VMOVDQU      order_0_4_1_5_2_6_3_7<>+0(SB), Y8
-	VPERMD       Y2, Y8, Y2
-	VMOVDQU      Y2, (DI)
-	ADDQ         $0x00000080, CX
-	ADDQ         $0x00000020, DI
-	SUBQ         $0x20, R8
-	CMPQ         R8, $0x20
-	JAE          loop176
+loop395:
+	VMOVUPS     (DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VMOVUPS     32(DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VMOVUPS     64(DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VMOVUPS     96(DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y13
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y13
+	VFMADD231PS Y3, Y13, Y8
+	VMINPS      Y8, Y13, Y13
+	VPMINUW     Y11, Y10, Y2
+	VPMINUW     Y13, Y12, Y8
+	VPMINUW     Y8, Y2, Y2
+	VMOVDQU     everywhere_8_8_8_8_8_8_8_8<>+0(SB), Y8
+	VPSUBUSW    Y2, Y8, Y8
+	VPTEST      Y8, Y8
+	JNZ         compare397
 
-done177:
-	XCHGQ        BX, SI
-	MOVQ         (BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X2
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x02, X8, X2, X2
-	MOVQ         8(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x04, X8, X2, X2
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x08, X8, X2, X2
-	MOVQ         16(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         24(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	VINSERTI128  $0x01, X8, Y2, Y2
-	VPADDD       128(BX), Y2, Y2
-	VPSRLD       X0, Y2, Y2
-	MOVQ         32(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         40(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	MOVQ         48(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         56(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	VINSERTI128  $0x01, X9, Y8, Y8
-	VPADDD       160(BX), Y8, Y8
-	VPSRLD       X0, Y8, Y8
-	VPACKUSDW    Y8, Y2, Y2
-	MOVQ         64(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         72(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	MOVQ         80(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         88(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	VINSERTI128  $0x01, X9, Y8, Y8
-	VPADDD       192(BX), Y8, Y8
-	VPSRLD       X0, Y8, Y8
-	MOVQ         96(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         104(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	MOVQ         112(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X10
-	VPBROADCASTD (DX)(SI*4), X11
-	VPBLENDD     $0x02, X11, X10, X10
-	MOVQ         120(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X11
-	VPBLENDD     $0x04, X11, X10, X10
-	VPBROADCASTD (DX)(SI*4), X11
-	VPBLENDD     $0x08, X11, X10, X10
-	VINSERTI128  $0x01, X10, Y9, Y9
-	VPADDD       224(BX), Y9, Y9
-	VPSRLD       X0, Y9, Y9
-	VPACKUSDW    Y9, Y8, Y8
-	VPACKUSWB    Y8, Y2, Y2
-	VMOVDQU      order_0_4_1_5_2_6_3_7<>+0(SB), Y8
-	VPERMD       Y2, Y8, Y2
-	VMOVDQU      Y2, (DI)
-	ADDQ         $0x00000020, DI
+compared398:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y13, Y13
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y13, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   (DX), Y2
+	VPACKSSDW 32(DX), Y2, Y2
+	VMOVDQU   64(DX), Y8
+	VPACKSSDW 96(DX), Y8, Y8
+	VPACKSSWB Y8, Y2, Y2
+	VMOVDQU   everywhere_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f<>+0(SB), Y9
+	VPADDB    Y9, Y10, Y8
+	VPSUBUSB  Y10, Y9, Y9
+	VPBLENDVB Y2, Y9, Y8, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y2
+	VPERMD    Y10, Y2, Y10
+	VMOVDQU   Y10, (CX)
+	ADDQ      $0x00000080, DX
+	ADDQ      $0x00000020, CX
+	SUBQ      $0x20, BX
+	CMPQ      BX, $0x20
+	JAE       loop395
 
-tail175:
-	CMPQ R8, $0x01
-	JB   done179
-
-loop178:
-	VMOVSS  (CX), X2
-	VDIVPS  Y7, Y2, Y2
-	VPSRAD  $0x1f, Y2, Y8
-	VPAND   Y1, Y2, Y2
-	VPMAXSD Y4, Y2, Y2
-	VPXOR   Y8, Y2, Y9
-	VPAND   Y6, Y9, Y9
-	VPAND   Y5, Y8, Y8
-	VPSRLD  X0, Y2, Y2
-	VPADDD  Y8, Y2, Y2
-	VMOVD   X2, BX
-	VPADDD  (DX)(BX*4), X9, X9
-	VPSRLD  X0, X9, X9
-	VPEXTRB $0x00, X9, (DI)
-	ADDQ    $0x00000004, CX
-	ADDQ    $0x00000001, DI
-	SUBQ    $0x01, R8
+done396:
+	TESTQ   BX, BX
+	JZ      none399
+	LEAQ    448(SP), DI
+	VPXOR   Y2, Y2, Y2
+	VMOVDQU Y2, (DI)
+	VMOVDQU Y2, 32(DI)
+	VMOVDQU Y2, 64(DI)
+	VMOVDQU Y2, 96(DI)
+	MOVQ    BX, R8
 	CMPQ    R8, $0x01
-	JAE     loop178
+	JB      done401
 
-done179:
-done170:
-	MOVQ         scratch+240(FP), CX
-	ADDQ         $0x00008080, CX
-	MOVQ         vCells_base+192(FP), DX
-	VPBROADCASTD word_7fffffff<>+0(SB), Y1
-	VMOVD        (DX), X0
-	VPBROADCASTD 4(DX), Y2
-	VPBROADCASTD 8(DX), Y4
-	VPCMPEQD     Y5, Y5, Y5
-	VPSLLD       X0, Y5, Y5
-	VPXOR        Y1, Y5, Y5
-	VPAND        Y1, Y5, Y5
-	VPSRLD       X0, X2, X6
-	VMOVD        X6, BX
-	SHLQ         $0x02, BX
-	LEAQ         16(DX), DX
-	SUBQ         BX, DX
-	LEAQ         352(SP), BX
-	LEAQ         608(SP), SI
-	MOVQ         vCodes_base+72(FP), DI
-	MOVQ         864(SP), R8
-	MOVQ         vScales_base+120(FP), R9
-	VMOVD        X3, R10
-	CMPL         R10, $0x7f800000
-	JB           finite180
-	MOVL         $0x7fc00000, R10
-
-zero181:
-	MOVL         R10, (R9)
-	MOVQ         vCells_base+192(FP), DX
-	MOVL         12(DX), DX
-	LEAQ         (CX)(R8*4), CX
-	VMOVD        DX, X0
-	VPBROADCASTB X0, Y0
-	CMPQ         R8, $0x20
-	JB           done185
-
-loop184:
-	VMOVDQU Y0, (DI)
-	ADDQ    $0x00000020, DI
-	SUBQ    $0x20, R8
-	CMPQ    R8, $0x20
-	JAE     loop184
-
-done185:
-	CMPQ R8, $0x01
-	JB   done187
-
-loop186:
-	MOVB DL, (DI)
-	ADDQ $0x00000001, DI
+loop400:
+	MOVL -4(DX)(R8*4), R9
+	MOVL R9, -4(DI)(R8*4)
 	SUBQ $0x01, R8
 	CMPQ R8, $0x01
-	JAE  loop186
+	JAE  loop400
 
-done187:
-	JMP done183
+done401:
+	VMOVUPS     (DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VMOVUPS     32(DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VMOVUPS     64(DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VMOVUPS     96(DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y7
+	VFMADD213PS Y1, Y0, Y7
+	VPERMPS     Y4, Y7, Y0
+	VPERMPS     Y5, Y7, Y1
+	VPERMPS     Y6, Y7, Y7
+	VFMADD231PS Y0, Y2, Y1
+	VFMADD231PS Y3, Y1, Y7
+	VMINPS      Y7, Y1, Y1
+	VPMINUW     Y11, Y10, Y0
+	VPMINUW     Y1, Y12, Y2
+	VPMINUW     Y2, Y0, Y0
+	VMOVDQU     everywhere_8_8_8_8_8_8_8_8<>+0(SB), Y2
+	VPSUBUSW    Y0, Y2, Y2
+	VPTEST      Y2, Y2
+	JNZ         compare402
 
-finite180:
-	VDIVSS  vDivisor+220(FP), X3, X6
-	VMOVD   X6, R10
-	TESTL   R10, R10
-	JZ      zero181
-	CMPL    R10, $0x7f800000
-	JB      divided182
-	VMOVAPS X3, X6
+compared403:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y1, Y1
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y1, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   (DI), Y0
+	VPACKSSDW 32(DI), Y0, Y0
+	VMOVDQU   64(DI), Y1
+	VPACKSSDW 96(DI), Y1, Y1
+	VPACKSSWB Y1, Y0, Y0
+	VMOVDQU   everywhere_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f<>+0(SB), Y2
+	VPADDB    Y2, Y10, Y1
+	VPSUBUSB  Y10, Y2, Y2
+	VPBLENDVB Y0, Y2, Y1, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y0
+	VPERMD    Y10, Y0, Y10
+	VMOVDQU   Y10, 128(DI)
+	MOVQ      BX, R8
+	CMPQ      R8, $0x01
+	JB        done405
 
-divided182:
-	VMOVSS       X6, (R9)
-	VBROADCASTSS X6, Y6
-	CMPQ         R8, $0x20
-	JB           tail188
-	VMOVUPS      (CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, (SI)
-	VMOVDQU      Y8, 128(SI)
-	VMOVUPS      32(CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, 32(SI)
-	VMOVDQU      Y8, 160(SI)
-	VMOVUPS      64(CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, 64(SI)
-	VMOVDQU      Y8, 192(SI)
-	VMOVUPS      96(CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, 96(SI)
-	VMOVDQU      Y8, 224(SI)
-	SUBQ         $0x20, R8
-	ADDQ         $0x00000080, CX
-	CMPQ         R8, $0x20
-	JB           done190
-
-loop189:
-	XCHGQ        BX, SI
-	VMOVUPS      (CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, (SI)
-	VMOVDQU      Y8, 128(SI)
-	VMOVUPS      32(CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, 32(SI)
-	VMOVDQU      Y8, 160(SI)
-	VMOVUPS      64(CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, 64(SI)
-	VMOVDQU      Y8, 192(SI)
-	VMOVUPS      96(CX), Y3
-	VDIVPS       Y6, Y3, Y3
-	VPSRAD       $0x1f, Y3, Y7
-	VPAND        Y1, Y3, Y3
-	VPMAXSD      Y2, Y3, Y3
-	VPXOR        Y7, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPAND        Y4, Y7, Y7
-	VPSRLD       X0, Y3, Y3
-	VPADDD       Y7, Y3, Y3
-	VMOVDQU      Y3, 96(SI)
-	VMOVDQU      Y8, 224(SI)
-	MOVQ         (BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X3
-	VPBROADCASTD (DX)(R9*4), X7
-	VPBLENDD     $0x02, X7, X3, X3
-	MOVQ         8(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X7
-	VPBLENDD     $0x04, X7, X3, X3
-	VPBROADCASTD (DX)(R9*4), X7
-	VPBLENDD     $0x08, X7, X3, X3
-	MOVQ         16(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X7
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x02, X8, X7, X7
-	MOVQ         24(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X8
-	VPBLENDD     $0x04, X8, X7, X7
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x08, X8, X7, X7
-	VINSERTI128  $0x01, X7, Y3, Y3
-	VPADDD       128(BX), Y3, Y3
-	VPSRLD       X0, Y3, Y3
-	MOVQ         32(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X7
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x02, X8, X7, X7
-	MOVQ         40(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X8
-	VPBLENDD     $0x04, X8, X7, X7
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x08, X8, X7, X7
-	MOVQ         48(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         56(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	VINSERTI128  $0x01, X8, Y7, Y7
-	VPADDD       160(BX), Y7, Y7
-	VPSRLD       X0, Y7, Y7
-	VPACKUSDW    Y7, Y3, Y3
-	MOVQ         64(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X7
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x02, X8, X7, X7
-	MOVQ         72(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X8
-	VPBLENDD     $0x04, X8, X7, X7
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x08, X8, X7, X7
-	MOVQ         80(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         88(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	VINSERTI128  $0x01, X8, Y7, Y7
-	VPADDD       192(BX), Y7, Y7
-	VPSRLD       X0, Y7, Y7
-	MOVQ         96(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         104(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	MOVQ         112(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VMOVD        (DX)(R10*4), X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         120(BX), R9
-	MOVL         R9, R10
-	SHRQ         $0x20, R9
-	VPBROADCASTD (DX)(R10*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	VINSERTI128  $0x01, X9, Y8, Y8
-	VPADDD       224(BX), Y8, Y8
-	VPSRLD       X0, Y8, Y8
-	VPACKUSDW    Y8, Y7, Y7
-	VPACKUSWB    Y7, Y3, Y3
-	VMOVDQU      order_0_4_1_5_2_6_3_7<>+0(SB), Y7
-	VPERMD       Y3, Y7, Y3
-	VMOVDQU      Y3, (DI)
-	ADDQ         $0x00000080, CX
-	ADDQ         $0x00000020, DI
-	SUBQ         $0x20, R8
-	CMPQ         R8, $0x20
-	JAE          loop189
-
-done190:
-	XCHGQ        BX, SI
-	MOVQ         (BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X3
-	VPBROADCASTD (DX)(SI*4), X7
-	VPBLENDD     $0x02, X7, X3, X3
-	MOVQ         8(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X7
-	VPBLENDD     $0x04, X7, X3, X3
-	VPBROADCASTD (DX)(SI*4), X7
-	VPBLENDD     $0x08, X7, X3, X3
-	MOVQ         16(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X7
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x02, X8, X7, X7
-	MOVQ         24(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x04, X8, X7, X7
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x08, X8, X7, X7
-	VINSERTI128  $0x01, X7, Y3, Y3
-	VPADDD       128(BX), Y3, Y3
-	VPSRLD       X0, Y3, Y3
-	MOVQ         32(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X7
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x02, X8, X7, X7
-	MOVQ         40(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x04, X8, X7, X7
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x08, X8, X7, X7
-	MOVQ         48(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         56(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	VINSERTI128  $0x01, X8, Y7, Y7
-	VPADDD       160(BX), Y7, Y7
-	VPSRLD       X0, Y7, Y7
-	VPACKUSDW    Y7, Y3, Y3
-	MOVQ         64(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X7
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x02, X8, X7, X7
-	MOVQ         72(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X8
-	VPBLENDD     $0x04, X8, X7, X7
-	VPBROADCASTD (DX)(SI*4), X8
-	VPBLENDD     $0x08, X8, X7, X7
-	MOVQ         80(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         88(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	VINSERTI128  $0x01, X8, Y7, Y7
-	VPADDD       192(BX), Y7, Y7
-	VPSRLD       X0, Y7, Y7
-	MOVQ         96(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x02, X9, X8, X8
-	MOVQ         104(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X9
-	VPBLENDD     $0x04, X9, X8, X8
-	VPBROADCASTD (DX)(SI*4), X9
-	VPBLENDD     $0x08, X9, X8, X8
-	MOVQ         112(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VMOVD        (DX)(R9*4), X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x02, X10, X9, X9
-	MOVQ         120(BX), SI
-	MOVL         SI, R9
-	SHRQ         $0x20, SI
-	VPBROADCASTD (DX)(R9*4), X10
-	VPBLENDD     $0x04, X10, X9, X9
-	VPBROADCASTD (DX)(SI*4), X10
-	VPBLENDD     $0x08, X10, X9, X9
-	VINSERTI128  $0x01, X9, Y8, Y8
-	VPADDD       224(BX), Y8, Y8
-	VPSRLD       X0, Y8, Y8
-	VPACKUSDW    Y8, Y7, Y7
-	VPACKUSWB    Y7, Y3, Y3
-	VMOVDQU      order_0_4_1_5_2_6_3_7<>+0(SB), Y7
-	VPERMD       Y3, Y7, Y3
-	VMOVDQU      Y3, (DI)
-	ADDQ         $0x00000020, DI
-
-tail188:
+loop404:
+	MOVB 127(DI)(R8*1), R9
+	MOVB R9, -1(CX)(R8*1)
+	SUBQ $0x01, R8
 	CMPQ R8, $0x01
-	JB   done192
+	JAE  loop404
 
-loop191:
-	VMOVSS  (CX), X3
-	VDIVPS  Y6, Y3, Y3
-	VPSRAD  $0x1f, Y3, Y7
-	VPAND   Y1, Y3, Y3
-	VPMAXSD Y2, Y3, Y3
-	VPXOR   Y7, Y3, Y8
-	VPAND   Y5, Y8, Y8
-	VPAND   Y4, Y7, Y7
-	VPSRLD  X0, Y3, Y3
-	VPADDD  Y7, Y3, Y3
-	VMOVD   X3, BX
-	VPADDD  (DX)(BX*4), X8, X8
-	VPSRLD  X0, X8, X8
-	VPEXTRB $0x00, X8, (DI)
-	ADDQ    $0x00000004, CX
-	ADDQ    $0x00000001, DI
-	SUBQ    $0x01, R8
+done405:
+	LEAQ (DX)(BX*4), DX
+	ADDQ BX, CX
+
+none399:
+done394:
+done388:
+	MOVQ         392(SP), CX
+	MOVQ         scratch+88(FP), DX
+	MOVQ         352(SP), BX
+	ADDQ         $0x00008080, DX
+	MOVQ         vThresholds+56(FP), SI
+	VPBROADCASTD word_331924f2<>+0(SB), Y0
+	VPBROADCASTD word_4affffc2<>+0(SB), Y1
+	VPBROADCASTD word_3fa00000<>+0(SB), Y3
+	VMOVDQU      slopes_44e06768_43c13c99_429a96e1_417757cf_4045dfd8_3f1e4cad_3dfd477b_3e28da52<>+0(SB), Y4
+	VMOVDQU      offsets_4b006eac_4b014720_4b030e3d_4b069c76_4b0db8e8_4b1bf1cb_4b386392_4b20da17<>+0(SB), Y5
+	VMOVDQU      corrections_ca010004_ca020004_ca040004_ca080004_ca100004_ca200004_ca400004_ca000004<>+0(SB), Y6
+	VMOVSS       360(SP), X2
+	MOVQ         408(SP), DI
+	VMOVD        X2, R8
+	CMPL         R8, $0x7f800000
+	JB           finite406
+	MOVL         $0x7fc00000, R8
+
+zero407:
+	MOVL         R8, (DI)
+	MOVL         $0x00000000, DX
+	VMOVD        DX, X0
+	VPBROADCASTB X0, Y0
+	CMPQ         BX, $0x20
+	JB           done411
+
+loop410:
+	VMOVDQU Y0, (CX)
+	ADDQ    $0x00000020, CX
+	SUBQ    $0x20, BX
+	CMPQ    BX, $0x20
+	JAE     loop410
+
+done411:
+	CMPQ BX, $0x01
+	JB   done413
+
+loop412:
+	MOVB DL, (CX)
+	ADDQ $0x00000001, CX
+	SUBQ $0x01, BX
+	CMPQ BX, $0x01
+	JAE  loop412
+
+done413:
+	JMP done409
+
+finite406:
+	VDIVSS  vDivisor+68(FP), X2, X7
+	VMOVD   X7, R8
+	TESTL   R8, R8
+	JZ      zero407
+	CMPL    R8, $0x7f800000
+	JB      divided408
+	VMOVAPS X2, X7
+
+divided408:
+	VMOVSS       X7, (DI)
+	VBROADCASTSS X7, Y2
+	VMOVD        X2, DI
+	CMPL         DI, $0x0d800000
+	JB           small414
+	VMOVUPS      Y2, 608(SP)
+	VMOVSS       word_4c0fc000<>+0(SB), X7
+	VDIVSS       X2, X7, X7
+	VBROADCASTSS X7, Y7
+	CMPQ         BX, $0x20
+	JB           done417
+
+loop416:
+	VMOVUPS     (DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VPADDD      Y10, Y10, Y10
+	VMOVUPS     32(DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VPADDD      Y11, Y11, Y11
+	VMOVUPS     64(DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VPADDD      Y12, Y12, Y12
+	VMOVUPS     96(DX), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y13
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y13
+	VFMADD231PS Y3, Y13, Y8
+	VMINPS      Y8, Y13, Y13
+	VPADDD      Y13, Y13, Y13
+	VPMINUW     Y11, Y10, Y2
+	VPMINUW     Y13, Y12, Y8
+	VPMINUW     Y8, Y2, Y2
+	VMOVDQU     everywhere_10_10_10_10_10_10_10_10<>+0(SB), Y8
+	VPSUBUSW    Y2, Y8, Y8
+	VPTEST      Y8, Y8
+	JNZ         compare418
+
+compared419:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y13, Y13
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y13, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y2
+	VPERMD    Y10, Y2, Y10
+	VMOVDQU   Y10, (CX)
+	ADDQ      $0x00000080, DX
+	ADDQ      $0x00000020, CX
+	SUBQ      $0x20, BX
+	CMPQ      BX, $0x20
+	JAE       loop416
+
+done417:
+	TESTQ   BX, BX
+	JZ      none420
+	LEAQ    640(SP), DI
+	VPXOR   Y2, Y2, Y2
+	VMOVDQU Y2, (DI)
+	VMOVDQU Y2, 32(DI)
+	VMOVDQU Y2, 64(DI)
+	VMOVDQU Y2, 96(DI)
+	MOVQ    BX, R8
 	CMPQ    R8, $0x01
-	JAE     loop191
+	JB      done422
 
-done192:
-done183:
-next162:
-	MOVQ   864(SP), CX
-	ADDQ   CX, mCodes_base+48(FP)
-	ADDQ   CX, vCodes_base+72(FP)
+loop421:
+	MOVL -4(DX)(R8*4), R9
+	MOVL R9, -4(DI)(R8*4)
+	SUBQ $0x01, R8
+	CMPQ R8, $0x01
+	JAE  loop421
+
+done422:
+	VMOVUPS     (DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VPADDD      Y10, Y10, Y10
+	VMOVUPS     32(DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VPADDD      Y11, Y11, Y11
+	VMOVUPS     64(DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VPADDD      Y12, Y12, Y12
+	VMOVUPS     96(DI), Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y7
+	VFMADD213PS Y1, Y0, Y7
+	VPERMPS     Y4, Y7, Y0
+	VPERMPS     Y5, Y7, Y1
+	VPERMPS     Y6, Y7, Y7
+	VFMADD231PS Y0, Y2, Y1
+	VFMADD231PS Y3, Y1, Y7
+	VMINPS      Y7, Y1, Y1
+	VPADDD      Y1, Y1, Y1
+	VPMINUW     Y11, Y10, Y0
+	VPMINUW     Y1, Y12, Y2
+	VPMINUW     Y2, Y0, Y0
+	VMOVDQU     everywhere_10_10_10_10_10_10_10_10<>+0(SB), Y2
+	VPSUBUSW    Y0, Y2, Y2
+	VPTEST      Y2, Y2
+	JNZ         compare423
+
+compared424:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y1, Y1
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y1, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y0
+	VPERMD    Y10, Y0, Y10
+	VMOVDQU   Y10, 128(DI)
+	MOVQ      BX, R8
+	CMPQ      R8, $0x01
+	JB        done426
+
+loop425:
+	MOVB 127(DI)(R8*1), R9
+	MOVB R9, -1(CX)(R8*1)
+	SUBQ $0x01, R8
+	CMPQ R8, $0x01
+	JAE  loop425
+
+done426:
+	LEAQ (DX)(BX*4), DX
+	ADDQ BX, CX
+
+none420:
+done415:
+done409:
+next380:
+	MOVQ   352(SP), CX
+	ADDQ   CX, 384(SP)
+	ADDQ   CX, 392(SP)
 	IMUL3Q $0x04, CX, DX
-	ADDQ   DX, w_base+0(FP)
+	ADDQ   DX, 368(SP)
 	IMUL3Q $0x02, CX, CX
-	ADDQ   CX, g_base+24(FP)
-	ADDQ   $0x04, mScales_base+96(FP)
-	ADDQ   $0x04, vScales_base+120(FP)
+	ADDQ   CX, 376(SP)
+	ADDQ   $0x04, 400(SP)
+	ADDQ   $0x04, 408(SP)
 	TESTQ  AX, AX
-	JNZ    block148
+	JNZ    block366
 
-finished149:
+finished367:
+	JMP parameter364
+
+end365:
 	VZEROUPPER
 	RET
 
-bad160:
-	MOVQ  counts+248(FP), CX
-	MOVQ  scratch+240(FP), DX
-	MOVQ  864(SP), BX
+bad378:
+	MOVQ  counts+96(FP), CX
+	MOVQ  scratch+88(FP), DX
+	MOVQ  352(SP), BX
 	VPXOR Y1, Y1, Y1
 	CMPQ  BX, $0x08
-	JB    done194
+	JB    done428
 
-loop193:
+loop427:
 	VXORPS      Y4, Y4, Y4
 	VMOVUPS     (DX), Y5
 	VMOVUPS     32896(DX), Y6
@@ -5649,13 +7949,13 @@ loop193:
 	ADDQ        $0x00000020, DX
 	SUBQ        $0x08, BX
 	CMPQ        BX, $0x08
-	JAE         loop193
+	JAE         loop427
 
-done194:
+done428:
 	CMPQ BX, $0x01
-	JB   done196
+	JB   done430
 
-loop195:
+loop429:
 	VXORPS      Y4, Y4, Y4
 	VMOVSS      (DX), X5
 	VMOVSS      32896(DX), X6
@@ -5668,9 +7968,9 @@ loop195:
 	ADDQ        $0x00000004, DX
 	SUBQ        $0x01, BX
 	CMPQ        BX, $0x01
-	JAE         loop195
+	JAE         loop429
 
-done196:
+done430:
 	VEXTRACTI128 $0x01, Y1, X0
 	VPADDD       X0, X1, X1
 	VPSHUFD      $0x4e, X1, X0
@@ -5679,9 +7979,1205 @@ done196:
 	VPADDD       X0, X1, X1
 	VMOVD        X1, DX
 	ADDQ         DX, (CX)
-	CMPB         skip+233(FP), $0x00
-	JE           keep161
-	MOVQ         864(SP), DX
+	CMPB         skip+81(FP), $0x00
+	JE           keep379
+	MOVQ         352(SP), DX
 	ADDQ         DX, 8(CX)
 	INCQ         16(CX)
-	JMP          next162
+	JMP          next380
+
+compare397:
+	VPSLLD     $0x10, Y10, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none431
+	VMOVUPS    (DX), Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y10, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y10, Y10
+
+none431:
+	VPSLLD     $0x10, Y11, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none432
+	VMOVUPS    32(DX), Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y11, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y11, Y11
+
+none432:
+	VPSLLD     $0x10, Y12, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none433
+	VMOVUPS    64(DX), Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y12, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y12, Y12
+
+none433:
+	VPSLLD     $0x10, Y13, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none434
+	VMOVUPS    96(DX), Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y13, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y13, Y13
+
+none434:
+	JMP compared398
+
+compare402:
+	VPSLLD     $0x10, Y10, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none435
+	VMOVUPS    (DI), Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y10, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y10, Y10
+
+none435:
+	VPSLLD     $0x10, Y11, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none436
+	VMOVUPS    32(DI), Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y11, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y11, Y11
+
+none436:
+	VPSLLD     $0x10, Y12, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none437
+	VMOVUPS    64(DI), Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y12, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y12, Y12
+
+none437:
+	VPSLLD     $0x10, Y1, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none438
+	VMOVUPS    96(DI), Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y1, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y1, Y1
+
+none438:
+	JMP compared403
+
+small393:
+	VMULPS       everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMOVUPS      Y2, 416(SP)
+	VMOVSS       word_4c0fc000<>+0(SB), X7
+	VDIVSS       X2, X7, X7
+	VBROADCASTSS X7, Y7
+	CMPQ         BX, $0x20
+	JB           done440
+
+loop439:
+	VMOVUPS     (DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VMOVUPS     32(DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VMOVUPS     64(DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VMOVUPS     96(DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y13
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y13
+	VFMADD231PS Y3, Y13, Y8
+	VMINPS      Y8, Y13, Y13
+	VPMINUW     Y11, Y10, Y2
+	VPMINUW     Y13, Y12, Y8
+	VPMINUW     Y8, Y2, Y2
+	VMOVDQU     everywhere_8_8_8_8_8_8_8_8<>+0(SB), Y8
+	VPSUBUSW    Y2, Y8, Y8
+	VPTEST      Y8, Y8
+	JNZ         compare441
+
+compared442:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y13, Y13
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y13, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   (DX), Y2
+	VPACKSSDW 32(DX), Y2, Y2
+	VMOVDQU   64(DX), Y8
+	VPACKSSDW 96(DX), Y8, Y8
+	VPACKSSWB Y8, Y2, Y2
+	VMOVDQU   everywhere_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f<>+0(SB), Y9
+	VPADDB    Y9, Y10, Y8
+	VPSUBUSB  Y10, Y9, Y9
+	VPBLENDVB Y2, Y9, Y8, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y2
+	VPERMD    Y10, Y2, Y10
+	VMOVDQU   Y10, (CX)
+	ADDQ      $0x00000080, DX
+	ADDQ      $0x00000020, CX
+	SUBQ      $0x20, BX
+	CMPQ      BX, $0x20
+	JAE       loop439
+
+done440:
+	TESTQ   BX, BX
+	JZ      none443
+	LEAQ    448(SP), DI
+	VPXOR   Y2, Y2, Y2
+	VMOVDQU Y2, (DI)
+	VMOVDQU Y2, 32(DI)
+	VMOVDQU Y2, 64(DI)
+	VMOVDQU Y2, 96(DI)
+	MOVQ    BX, R8
+	CMPQ    R8, $0x01
+	JB      done445
+
+loop444:
+	MOVL -4(DX)(R8*4), R9
+	MOVL R9, -4(DI)(R8*4)
+	SUBQ $0x01, R8
+	CMPQ R8, $0x01
+	JAE  loop444
+
+done445:
+	VMOVUPS     (DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VMOVUPS     32(DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VMOVUPS     64(DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VMOVUPS     96(DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VANDPS      everywhere_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff_7fffffff<>+0(SB), Y2, Y2
+	VMAXPS      everywhere_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e_40b4e11e<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y7
+	VFMADD213PS Y1, Y0, Y7
+	VPERMPS     Y4, Y7, Y0
+	VPERMPS     Y5, Y7, Y1
+	VPERMPS     Y6, Y7, Y7
+	VFMADD231PS Y0, Y2, Y1
+	VFMADD231PS Y3, Y1, Y7
+	VMINPS      Y7, Y1, Y1
+	VPMINUW     Y11, Y10, Y0
+	VPMINUW     Y1, Y12, Y2
+	VPMINUW     Y2, Y0, Y0
+	VMOVDQU     everywhere_8_8_8_8_8_8_8_8<>+0(SB), Y2
+	VPSUBUSW    Y0, Y2, Y2
+	VPTEST      Y2, Y2
+	JNZ         compare446
+
+compared447:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y1, Y1
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y1, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   (DI), Y0
+	VPACKSSDW 32(DI), Y0, Y0
+	VMOVDQU   64(DI), Y1
+	VPACKSSDW 96(DI), Y1, Y1
+	VPACKSSWB Y1, Y0, Y0
+	VMOVDQU   everywhere_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f_7f7f7f7f<>+0(SB), Y2
+	VPADDB    Y2, Y10, Y1
+	VPSUBUSB  Y10, Y2, Y2
+	VPBLENDVB Y0, Y2, Y1, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y0
+	VPERMD    Y10, Y0, Y10
+	VMOVDQU   Y10, 128(DI)
+	MOVQ      BX, R8
+	CMPQ      R8, $0x01
+	JB        done449
+
+loop448:
+	MOVB 127(DI)(R8*1), R9
+	MOVB R9, -1(CX)(R8*1)
+	SUBQ $0x01, R8
+	CMPQ R8, $0x01
+	JAE  loop448
+
+done449:
+	LEAQ (DX)(BX*4), DX
+	ADDQ BX, CX
+
+none443:
+	JMP done394
+
+compare441:
+	VPSLLD     $0x10, Y10, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none450
+	VMOVUPS    (DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y10, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y10, Y10
+
+none450:
+	VPSLLD     $0x10, Y11, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none451
+	VMOVUPS    32(DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y11, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y11, Y11
+
+none451:
+	VPSLLD     $0x10, Y12, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none452
+	VMOVUPS    64(DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y12, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y12, Y12
+
+none452:
+	VPSLLD     $0x10, Y13, Y8
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none453
+	VMOVUPS    96(DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     416(SP), Y9, Y9
+	VPSRLD     $0x10, Y13, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -76296(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y13, Y13
+
+none453:
+	JMP compared442
+
+compare446:
+	VPSLLD     $0x10, Y10, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none454
+	VMOVUPS    (DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y10, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y10, Y10
+
+none454:
+	VPSLLD     $0x10, Y11, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none455
+	VMOVUPS    32(DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y11, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y11, Y11
+
+none455:
+	VPSLLD     $0x10, Y12, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none456
+	VMOVUPS    64(DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y12, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y12, Y12
+
+none456:
+	VPSLLD     $0x10, Y1, Y2
+	VPMINUD    everywhere_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff_7ffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none457
+	VMOVUPS    96(DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     416(SP), Y3, Y3
+	VPSRLD     $0x10, Y1, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -76296(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y1, Y1
+
+none457:
+	JMP compared447
+
+compare418:
+	VPSLLD     $0x10, Y10, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none458
+	VMOVUPS    (DX), Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y10, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y10, Y10
+
+none458:
+	VPSLLD     $0x10, Y11, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none459
+	VMOVUPS    32(DX), Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y11, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y11, Y11
+
+none459:
+	VPSLLD     $0x10, Y12, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none460
+	VMOVUPS    64(DX), Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y12, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y12, Y12
+
+none460:
+	VPSLLD     $0x10, Y13, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none461
+	VMOVUPS    96(DX), Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y13, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y13, Y13
+
+none461:
+	JMP compared419
+
+compare423:
+	VPSLLD     $0x10, Y10, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none462
+	VMOVUPS    (DI), Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y10, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y10, Y10
+
+none462:
+	VPSLLD     $0x10, Y11, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none463
+	VMOVUPS    32(DI), Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y11, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y11, Y11
+
+none463:
+	VPSLLD     $0x10, Y12, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none464
+	VMOVUPS    64(DI), Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y12, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y12, Y12
+
+none464:
+	VPSLLD     $0x10, Y1, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none465
+	VMOVUPS    96(DI), Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y1, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y1, Y1
+
+none465:
+	JMP compared424
+
+small414:
+	VMULPS       everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMOVUPS      Y2, 608(SP)
+	VMOVSS       word_4c0fc000<>+0(SB), X7
+	VDIVSS       X2, X7, X7
+	VBROADCASTSS X7, Y7
+	CMPQ         BX, $0x20
+	JB           done467
+
+loop466:
+	VMOVUPS     (DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VPADDD      Y10, Y10, Y10
+	VMOVUPS     32(DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VPADDD      Y11, Y11, Y11
+	VMOVUPS     64(DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VPADDD      Y12, Y12, Y12
+	VMOVUPS     96(DX), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y13
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y13
+	VFMADD231PS Y3, Y13, Y8
+	VMINPS      Y8, Y13, Y13
+	VPADDD      Y13, Y13, Y13
+	VPMINUW     Y11, Y10, Y2
+	VPMINUW     Y13, Y12, Y8
+	VPMINUW     Y8, Y2, Y2
+	VMOVDQU     everywhere_10_10_10_10_10_10_10_10<>+0(SB), Y8
+	VPSUBUSW    Y2, Y8, Y8
+	VPTEST      Y8, Y8
+	JNZ         compare468
+
+compared469:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y13, Y13
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y13, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y2
+	VPERMD    Y10, Y2, Y10
+	VMOVDQU   Y10, (CX)
+	ADDQ      $0x00000080, DX
+	ADDQ      $0x00000020, CX
+	SUBQ      $0x20, BX
+	CMPQ      BX, $0x20
+	JAE       loop466
+
+done467:
+	TESTQ   BX, BX
+	JZ      none470
+	LEAQ    640(SP), DI
+	VPXOR   Y2, Y2, Y2
+	VMOVDQU Y2, (DI)
+	VMOVDQU Y2, 32(DI)
+	VMOVDQU Y2, 64(DI)
+	VMOVDQU Y2, 96(DI)
+	MOVQ    BX, R8
+	CMPQ    R8, $0x01
+	JB      done472
+
+loop471:
+	MOVL -4(DX)(R8*4), R9
+	MOVL R9, -4(DI)(R8*4)
+	SUBQ $0x01, R8
+	CMPQ R8, $0x01
+	JAE  loop471
+
+done472:
+	VMOVUPS     (DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y10
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y10
+	VFMADD231PS Y3, Y10, Y8
+	VMINPS      Y8, Y10, Y10
+	VPADDD      Y10, Y10, Y10
+	VMOVUPS     32(DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y11
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y11
+	VFMADD231PS Y3, Y11, Y8
+	VMINPS      Y8, Y11, Y11
+	VPADDD      Y11, Y11, Y11
+	VMOVUPS     64(DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y8
+	VFMADD213PS Y1, Y0, Y8
+	VPERMPS     Y4, Y8, Y9
+	VPERMPS     Y5, Y8, Y12
+	VPERMPS     Y6, Y8, Y8
+	VFMADD231PS Y9, Y2, Y12
+	VFMADD231PS Y3, Y12, Y8
+	VMINPS      Y8, Y12, Y12
+	VPADDD      Y12, Y12, Y12
+	VMOVUPS     96(DI), Y2
+	VMULPS      everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y2, Y2
+	VMULPS      Y7, Y2, Y2
+	VMAXPS      everywhere_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28_40712c28<>+0(SB), Y2, Y2
+	VCVTDQ2PS   Y2, Y7
+	VFMADD213PS Y1, Y0, Y7
+	VPERMPS     Y4, Y7, Y0
+	VPERMPS     Y5, Y7, Y1
+	VPERMPS     Y6, Y7, Y7
+	VFMADD231PS Y0, Y2, Y1
+	VFMADD231PS Y3, Y1, Y7
+	VMINPS      Y7, Y1, Y1
+	VPADDD      Y1, Y1, Y1
+	VPMINUW     Y11, Y10, Y0
+	VPMINUW     Y1, Y12, Y2
+	VPMINUW     Y2, Y0, Y0
+	VMOVDQU     everywhere_10_10_10_10_10_10_10_10<>+0(SB), Y2
+	VPSUBUSW    Y0, Y2, Y2
+	VPTEST      Y2, Y2
+	JNZ         compare473
+
+compared474:
+	VPSRLD    $0x10, Y10, Y10
+	VPSRLD    $0x10, Y11, Y11
+	VPSRLD    $0x10, Y12, Y12
+	VPSRLD    $0x10, Y1, Y1
+	VPACKUSDW Y11, Y10, Y10
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y10, Y10
+	VPACKUSDW Y1, Y12, Y12
+	VPAND     everywhere_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff_ff00ff<>+0(SB), Y12, Y12
+	VPACKUSWB Y12, Y10, Y10
+	VMOVDQU   order_0_4_1_5_2_6_3_7<>+0(SB), Y0
+	VPERMD    Y10, Y0, Y10
+	VMOVDQU   Y10, 128(DI)
+	MOVQ      BX, R8
+	CMPQ      R8, $0x01
+	JB        done476
+
+loop475:
+	MOVB 127(DI)(R8*1), R9
+	MOVB R9, -1(CX)(R8*1)
+	SUBQ $0x01, R8
+	CMPQ R8, $0x01
+	JAE  loop475
+
+done476:
+	LEAQ (DX)(BX*4), DX
+	ADDQ BX, CX
+
+none470:
+	JMP done415
+
+compare468:
+	VPSLLD     $0x10, Y10, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none477
+	VMOVUPS    (DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y10, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y10, Y10
+
+none477:
+	VPSLLD     $0x10, Y11, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none478
+	VMOVUPS    32(DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y11, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y11, Y11
+
+none478:
+	VPSLLD     $0x10, Y12, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none479
+	VMOVUPS    64(DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y12, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y12, Y12
+
+none479:
+	VPSLLD     $0x10, Y13, Y8
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y8, Y2
+	VPCMPEQD   Y8, Y2, Y2
+	VMOVMSKPS  Y2, DI
+	TESTL      DI, DI
+	JZ         none480
+	VMOVUPS    96(DX), Y9
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y9, Y9
+	VDIVPS     608(SP), Y9, Y9
+	VPSRLD     $0x10, Y13, Y8
+	VMOVAPS    Y2, Y15
+	VPXOR      Y14, Y14, Y14
+	VGATHERDPS Y15, -153604(SI)(Y8*4), Y14
+	VPSRLD     $0x1f, Y9, Y15
+	VPADDD     Y9, Y9, Y9
+	VPOR       Y15, Y9, Y9
+	VPADDD     Y14, Y14, Y14
+	VPMAXUD    Y9, Y14, Y9
+	VPCMPEQD   Y9, Y14, Y8
+	VPAND      Y2, Y8, Y8
+	VPSLLD     $0x10, Y8, Y8
+	VPADDD     Y8, Y13, Y13
+
+none480:
+	JMP compared469
+
+compare473:
+	VPSLLD     $0x10, Y10, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none481
+	VMOVUPS    (DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y10, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y10, Y10
+
+none481:
+	VPSLLD     $0x10, Y11, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none482
+	VMOVUPS    32(DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y11, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y11, Y11
+
+none482:
+	VPSLLD     $0x10, Y12, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none483
+	VMOVUPS    64(DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y12, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y12, Y12
+
+none483:
+	VPSLLD     $0x10, Y1, Y2
+	VPMINUD    everywhere_fffff_fffff_fffff_fffff_fffff_fffff_fffff_fffff<>+0(SB), Y2, Y0
+	VPCMPEQD   Y2, Y0, Y0
+	VMOVMSKPS  Y0, R8
+	TESTL      R8, R8
+	JZ         none484
+	VMOVUPS    96(DI), Y3
+	VMULPS     everywhere_71800000_71800000_71800000_71800000_71800000_71800000_71800000_71800000<>+0(SB), Y3, Y3
+	VDIVPS     608(SP), Y3, Y3
+	VPSRLD     $0x10, Y1, Y2
+	VMOVAPS    Y0, Y5
+	VPXOR      Y4, Y4, Y4
+	VGATHERDPS Y5, -153604(SI)(Y2*4), Y4
+	VPSRLD     $0x1f, Y3, Y5
+	VPADDD     Y3, Y3, Y3
+	VPOR       Y5, Y3, Y3
+	VPADDD     Y4, Y4, Y4
+	VPMAXUD    Y3, Y4, Y3
+	VPCMPEQD   Y3, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VPSLLD     $0x10, Y2, Y2
+	VPADDD     Y2, Y1, Y1
+
+none484:
+	JMP compared474

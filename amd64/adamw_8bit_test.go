@@ -20,33 +20,31 @@ import (
 type blockStep struct {
 	needs              cpufeature.Set
 	weights, gradients bool // whether in bf16
-	dynamic            bool // whether only for the dynamic codebooks
 	step               func(t *reference.AdamWTensors, s *reference.AdamWScalars, scratch *[12336]float32, counts *[3]int64)
 }
 
 var blockSteps = []blockStep{
-	cellBlocks(amd64.AdamW8bitWF32GF32AVX2),
-	cellBlocks(amd64.AdamW8bitWBF16GBF16AVX2),
-	cellBlocks(amd64.AdamW8bitWBF16GF32AVX2),
-	cellBlocks(amd64.AdamW8bitWF32GBF16AVX2),
-	dynamicBlocks(inF32, inF32, amd64.AdamW8bitWF32GF32AVX512VBMI),
-	dynamicBlocks(inBF16, inBF16, amd64.AdamW8bitWBF16GBF16AVX512VBMI),
-	dynamicBlocks(inBF16, inF32, amd64.AdamW8bitWBF16GF32AVX512VBMI),
-	dynamicBlocks(inF32, inBF16, amd64.AdamW8bitWF32GBF16AVX512VBMI),
+	tableBlocks(inF32, inF32, amd64.AdamW8bitWF32GF32AVX2),
+	tableBlocks(inBF16, inBF16, amd64.AdamW8bitWBF16GBF16AVX2),
+	tableBlocks(inBF16, inF32, amd64.AdamW8bitWBF16GF32AVX2),
+	tableBlocks(inF32, inBF16, amd64.AdamW8bitWF32GBF16AVX2),
+	planeBlocks(inF32, inF32, amd64.AdamW8bitWF32GF32AVX512VBMI),
+	planeBlocks(inBF16, inBF16, amd64.AdamW8bitWBF16GBF16AVX512VBMI),
+	planeBlocks(inBF16, inF32, amd64.AdamW8bitWBF16GF32AVX512VBMI),
+	planeBlocks(inF32, inBF16, amd64.AdamW8bitWF32GBF16AVX512VBMI),
 }
 
-func cellBlocks[W, G element](f func(w []W, g []G, mCodes, vCodes []uint8, mScales, vScales []float32, block int,
-	mTable, vTable *[256]float32, mCells, vCells []uint32, mDivisor, vDivisor float32, s *[11]float32,
+func tableBlocks(weights, gradients bool, f func(parameters [][11]uintptr, block int, mTable, vTable *[256]float32, mThresholds, vThresholds *[255]float32, mDivisor, vDivisor float32, s *[11]float32,
 	nesterov, skip bool, scratch *[12336]float32, counts *[3]int64)) blockStep {
-	return blockStep{avx2, isBF16[W](), isBF16[G](), false, func(t *reference.AdamWTensors, s *reference.AdamWScalars, scratch *[12336]float32, counts *[3]int64) {
+	return blockStep{avx2, weights, gradients, func(t *reference.AdamWTensors, s *reference.AdamWScalars, scratch *[12336]float32, counts *[3]int64) {
 		m, v := &t.M, &t.V
-		f(view[W](t.Weights), view[G](t.Gradients), m.Codes, v.Codes, m.Scales, v.Scales, m.Format.Block,
-			m.Format.Codebook.Table(), v.Format.Codebook.Table(), m.Format.Codebook.Cells(), v.Format.Codebook.Cells(), divisor(m.Format), divisor(v.Format),
+		f(parametersOf(t, m.Format.Block), m.Format.Block, m.Format.Codebook.Table(), v.Format.Codebook.Table(),
+			m.Format.Codebook.Thresholds(), v.Format.Codebook.Thresholds(), divisor(m.Format), divisor(v.Format),
 			scalarsOf(s), s.Nesterov, s.SkipNonFinite, scratch, counts)
 	}}
 }
 
-func dynamicBlocks(weights, gradients bool, f func(parameters [][11]uintptr, block int, planes *[1536]uint8, mThresholds, vThresholds *[255]float32, mDivisor, vDivisor float32, s *[11]float32,
+func planeBlocks(weights, gradients bool, f func(parameters [][11]uintptr, block int, planes *[1536]uint8, mThresholds, vThresholds *[255]float32, mDivisor, vDivisor float32, s *[11]float32,
 	nesterov, skip bool, scratch *[12336]float32, counts *[3]int64)) blockStep {
 	var planes [1536]uint8
 	for plane := range 4 {
@@ -60,7 +58,7 @@ func dynamicBlocks(weights, gradients bool, f func(parameters [][11]uintptr, blo
 			planes[512+256*plane+i] = byteOf(x)
 		}
 	}
-	return blockStep{avx512vbmi, weights, gradients, true, func(t *reference.AdamWTensors, s *reference.AdamWScalars, scratch *[12336]float32, counts *[3]int64) {
+	return blockStep{avx512vbmi, weights, gradients, func(t *reference.AdamWTensors, s *reference.AdamWScalars, scratch *[12336]float32, counts *[3]int64) {
 		m, v := &t.M, &t.V
 		f(parametersOf(t, m.Format.Block), m.Format.Block, &planes, m.Format.Codebook.Thresholds(), v.Format.Codebook.Thresholds(), divisor(m.Format), divisor(v.Format),
 			scalarsOf(s), s.Nesterov, s.SkipNonFinite, scratch, counts)
@@ -104,9 +102,6 @@ func testAdamW8bit(t *testing.T, e blockStep) {
 		}
 		want := reference.AdamWTensors{Weights: clone(a.Weights), Gradients: clone(a.Gradients)}
 		books := [2]*codebook.Codebook{codebook.Dynamic8(), codebook.Dynamic8Unsigned()}
-		if !e.dynamic && rng.IntN(8) == 0 {
-			books = [2]*codebook.Codebook{codebook.Linear8(), codebook.Dynamic8()}
-		}
 		for i, m := range []*reference.Moment{&a.M, &a.V} {
 			f := reference.Format{Codebook: books[i], Block: block, Headroom: rng.IntN(2) == 0}
 			*m = reference.Moment{Format: f, Codes: placed(codes[i], n, (trial+5*i)%places, 1), Scales: placed(scales[i], f.Scales(n), (trial+9*i)%places, 4)}

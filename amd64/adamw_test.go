@@ -147,19 +147,6 @@ var elementSteps = []elementStep{
 	elements(cpufeature.AVX512, inBF16, inF32, inBF16, amd64.AdamWBF16WF32GBF16AVX512),
 }
 
-// element is a float32 or the bits of a bf16.
-type element interface{ float32 | uint16 }
-
-func isBF16[T element]() bool { return unsafe.Sizeof(*new(T)) == 2 }
-
-// view is the vector's memory.
-func view[T element](f reference.Floats) []T {
-	if f.BF16 != nil {
-		return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(f.BF16))), len(f.BF16))
-	}
-	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(f.F32))), len(f.F32))
-}
-
 // parameter are the words of tensors, as kernels' adamWCall has them.
 func parameter(t *reference.AdamWTensors) (words [11]unsafe.Pointer) {
 	at := func(f reference.Floats) unsafe.Pointer {

@@ -69,11 +69,11 @@ func plainAdamW(t *AdamWTensors, s *AdamWScalars) bool {
 
 // The signatures of the fused kernels.
 type (
-	elementsStep            func(parameters [][adamWCallWords]uintptr, s *[11]float32, nesterov, skip bool) int
-	blocksStep[W, G number] func(w []W, g []G, mCodes, vCodes []uint8, mScales, vScales []float32, block int,
-		mTable, vTable *[256]float32, mCells, vCells []uint32, mDivisor, vDivisor float32, s *[11]float32,
+	elementsStep func(parameters [][adamWCallWords]uintptr, s *[11]float32, nesterov, skip bool) int
+	blocksStep   func(parameters [][adamWCallWords]uintptr, block int, mTable, vTable *[256]float32,
+		mThresholds, vThresholds *[255]float32, mDivisor, vDivisor float32, s *[11]float32,
 		nesterov, skip bool, scratch *[12336]float32, counts *[3]int64)
-	dynamicBlocksStep func(parameters [][adamWCallWords]uintptr, block int, planes *[1536]uint8,
+	planesStep func(parameters [][adamWCallWords]uintptr, block int, planes *[1536]uint8,
 		mThresholds, vThresholds *[255]float32, mDivisor, vDivisor float32, s *[11]float32,
 		nesterov, skip bool, scratch *[12336]float32, counts *[3]int64)
 )
@@ -155,17 +155,15 @@ func callWords(calls []adamWCall) [][adamWCallWords]uintptr {
 
 const adamWLargestBlock = 4096
 
-func adamWBlocks[W, G number](forAVX2 blocksStep[W, G], forAVX512 dynamicBlocksStep) []Impl[AdamWFunc] {
-	in512 := adamW8bitStep{&adamWAVX512VBMI, forAVX512.run, dynamicMoments}
-	in2 := adamW8bitStep{&adamWAVX2, forAVX2.run, momentsInCells}
+func adamWBlocks(forAVX2 blocksStep, forAVX512 planesStep) []Impl[AdamWFunc] {
+	in512, in2 := adamW8bitStep{&adamWAVX512VBMI, forAVX512.run}, adamW8bitStep{&adamWAVX2, forAVX2.run}
 	return withMany(avx512[AdamWFunc]("avx512vbmi", cpufeature.VBMI, in512.one, avx2[AdamWFunc](in2.one)), in512.many, in2.many)
 }
 
-// adamW8bitStep is the step of 8-bit codes, fused where that knows the moments' codebooks.
+// adamW8bitStep is the step of 8-bit codes, fused for those of the dynamic codebooks.
 type adamW8bitStep struct {
 	parts *adamWParts
 	fused func(calls []adamWCall, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) // of t the formats
-	knows func(m, v *codebook.Codebook) bool
 }
 
 func (step adamW8bitStep) one(t *AdamWTensors, s *AdamWScalars) Counts {
@@ -191,8 +189,8 @@ func (step adamW8bitStep) many(t *AdamWTensors, calls []adamWCall, s *AdamWScala
 	return work.taken()
 }
 
-func (step adamW8bitStep) fuses(t *AdamWTensors, s *AdamWScalars) bool {
-	return plainAdamW(t, s) && step.knows(t.M.Format.Codebook, t.V.Format.Codebook)
+func (adamW8bitStep) fuses(t *AdamWTensors, s *AdamWScalars) bool {
+	return plainAdamW(t, s) && t.M.Format.Codebook == codebook.Dynamic8() && t.V.Format.Codebook == codebook.Dynamic8Unsigned()
 }
 
 // taken gives the scratch back, and its counts to the caller.
@@ -203,28 +201,15 @@ func (work *adamWScratch) taken() Counts {
 	return c
 }
 
-func momentsInCells(m, v *codebook.Codebook) bool { return m.Cells() != nil && v.Cells() != nil }
-
-func dynamicMoments(m, v *codebook.Codebook) bool {
-	return m == codebook.Dynamic8() && v == codebook.Dynamic8Unsigned()
-}
-
-func (step blocksStep[W, G]) run(calls []adamWCall, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
+func (step blocksStep) run(calls []adamWCall, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
 	touch(calls, t)
 	m, v := &t.M.Format, &t.V.Format
-	for i := range calls {
-		at := &calls[i].adamWMemory
-		n, scales := at.n, (at.n-1)/m.Block+1
-		step(unsafe.Slice((*W)(at.weights), n), unsafe.Slice((*G)(at.gradients), n),
-			unsafe.Slice((*uint8)(at.m), n), unsafe.Slice((*uint8)(at.v), n),
-			unsafe.Slice((*float32)(at.mScales), scales), unsafe.Slice((*float32)(at.vScales), scales), m.Block,
-			m.Codebook.Table(), v.Codebook.Table(), m.Codebook.Cells(), v.Codebook.Cells(),
-			m.ScaleDivisor(), v.ScaleDivisor(), adamWScalars(s),
-			s.Nesterov, s.SkipNonFinite, work.forBytes(), &work.counts)
-	}
+	step(callWords(calls), m.Block, m.Codebook.Table(), v.Codebook.Table(), m.Codebook.Thresholds(), v.Codebook.Thresholds(),
+		m.ScaleDivisor(), v.ScaleDivisor(), adamWScalars(s),
+		s.Nesterov, s.SkipNonFinite, work.forBytes(), &work.counts)
 }
 
-func (step dynamicBlocksStep) run(calls []adamWCall, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
+func (step planesStep) run(calls []adamWCall, t *AdamWTensors, s *AdamWScalars, work *adamWScratch) {
 	touch(calls, t)
 	m, v := &t.M.Format, &t.V.Format
 	step(callWords(calls), m.Block, dynamicPlanes(), m.Codebook.Thresholds(), v.Codebook.Thresholds(),

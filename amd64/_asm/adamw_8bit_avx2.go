@@ -18,46 +18,52 @@ func adamW8bitAVX2(g *generator) {
 	for _, pair := range pairs {
 		weights, gradients := pair[0], pair[1]
 		name := fmt.Sprintf("AdamW8bitW%sG%sAVX2", weights.name, gradients.name)
-		g.function(name, fmt.Sprintf("(w []%s, g []%s, mCodes, vCodes []uint8, mScales, vScales []float32, block int, mTable, vTable *[256]float32, mCells, vCells []uint32, mDivisor, vDivisor float32, s *[11]float32, nesterov, skip bool, scratch *[12336]float32, counts *[3]int64)", weights.goType, gradients.goType), fmt.Sprintf(`
-%s is a step of AdamW on %s weights and %s gradients with moments in
-blocks of up to 4096 8-bit codes. Tables, cells and divisors are those of the moments'
-codebooks, the scalars the first fields of reference.AdamWScalars. It adds to the counts
+		g.function(name, "(parameters [][11]uintptr, block int, mTable, vTable *[256]float32, mThresholds, vThresholds *[255]float32, mDivisor, vDivisor float32, s *[11]float32, nesterov, skip bool, scratch *[12336]float32, counts *[3]int64)", fmt.Sprintf(`
+%s is a step of AdamW on parameters of %s weights and
+%s gradients with moments in blocks of up to 4096 codes of codebook.Dynamic8() and
+codebook.Dynamic8Unsigned(), whose tables and thresholds it takes. A parameter is kernels'
+adamWCall. The scalars are the first fields of reference.AdamWScalars. It adds to the counts
 the elements that are not finite and, with skip, the elements and the blocks that it leaves
-as they were for it. A call of 30,000 elements takes about 60 µs.
+as they were for it. A call of 50,000 elements takes about 100 µs.
 
-	for lo := 0; lo < len(w); lo += block {
+	for lo := 0; lo < len(w); lo += block { // of each parameter
 		hi := min(lo+block, len(w))
 		AdamWF32WF32GF32AVX2(w[lo:hi], g[lo:hi], m, v, s, nesterov, false) // m, v: decoded
 		if skip && nonFinite > 0 {
 			continue // and store nothing
 		}
-		QuantizeAVX2(mCodes[lo:hi], mScales[lo/block:], m, block, mDivisor, mCells)
-		QuantizeAVX2(vCodes[lo:hi], vScales[lo/block:], v, block, vDivisor, vCells)
+		QuantizeDynamic8AVX2(mCodes[lo:hi], mScales[lo/block:], m, block, mDivisor, mThresholds)
+		QuantizeDynamic8UnsignedAVX2(vCodes[lo:hi], vScales[lo/block:], v, block, vDivisor, vThresholds)
 	}`, name, weights.prose(), gradients.prose()))
 		g.adamW8bit(weights, gradients)
 	}
 }
 
-// adamW8bit keeps its pointers in the arguments' memory between the passes over a block.
+// adamW8bit passes over a block as adamW8bit512 does.
 func (g *generator) adamW8bit(weights, gradients format) {
 	a := g.adamW(scalarCount)
-	groups, length := g.AllocLocal(2*groupBytes), g.AllocLocal(8)
-	base := func(slice string) mem { return g.resolve(g.Param(slice).Base()) }
-	reload := func(m mem) gp {
-		r := g.GP64()
-		g.MOVQ(m, r)
-		return r
-	}
+	length, second := g.AllocLocal(8), g.AllocLocal(8)
+	places := g.places("w", "g", "mCodes", "vCodes", "mScales", "vScales")
+	scratch := func() gp { return g.number("scratch") }
+	encoders := []decadeEncoder{g.decadeRoom(true), g.decadeRoom(false)}
 	var outOfLine []func()
-	g.blocks(g.length("w"), func(left gp) {
+	parameter, finished := g.label("parameter"), g.label("end")
+	g.Label(parameter)
+	call := g.nextCall(finished)
+	places.take(g, call)
+	g.blocks(g.word(call, lengthOfCall), func(left gp) {
 		g.MOVQ(left, length)
 		zero, probed, mLargest, vLargest := g.YMM(), g.YMM(), g.YMM(), g.YMM()
 		for _, y := range []vec{zero, probed, mLargest, vLargest} {
 			g.VXORPS(y, y, y)
 		}
 		passA := func(nesterov bool) {
-			from := blockPointers{reload(base("w")), reload(base("g")), reload(base("mCodes")), reload(base("vCodes"))}
-			g.updateBlock(a, weights, gradients, from, left, reload(g.resolve(g.Param("scratch"))), zero, probed, mLargest, vLargest, nesterov)
+			from := blockPointers{g.reload(places["w"]), g.reload(places["g"]), g.reload(places["mCodes"]), g.reload(places["vCodes"])}
+			scales := [2]vec{g.YMM(), g.YMM()}
+			for i, moment := range []string{"mScales", "vScales"} {
+				g.VBROADCASTSS(at(g.reload(places[moment]), 0), scales[i])
+			}
+			g.updateBlock(a, weights, gradients, from, scales, left, scratch(), zero, probed, mLargest, vLargest, nesterov)
 		}
 		plain, updated := g.label("plain"), g.label("updated")
 		g.CMPB(g.resolve(g.Param("nesterov")), operand.Imm(0))
@@ -74,55 +80,64 @@ func (g *generator) adamW8bit(weights, gradients format) {
 		g.TESTL(found, found)
 		g.JNZ(operand.LabelRef(bad))
 		g.Label(keep)
-		g.storeBlock(weights, reload(base("w")), reload(g.resolve(g.Param("scratch"))), reload(length))
-		largest := map[string]vec{"m": g.largestLane(mLargest), "v": g.largestLane(vLargest)}
+		g.storeBlock(weights, g.reload(places["w"]), scratch(), g.reload(length))
+		g.VMOVSS(g.largestLane(vLargest), second) // no register is left for it
+		largest := g.largestLane(mLargest)
 		for i, moment := range []string{"m", "v"} {
-			cells := base(moment + "Cells")
-			x := reload(g.resolve(g.Param("scratch")))
+			codes, x, n := g.reload(places[moment+"Codes"]), scratch(), g.reload(length)
 			g.advance(x, (i+1)*scratchArray)
-			e := g.encoder(reload(cells), groups)
-			e.encodeBlock(reload(base(moment+"Codes")), x, reload(length), reload(base(moment+"Scales")),
-				largest[moment], g.resolve(g.Param(moment+"Divisor")), cells, func() {})
+			e := encoders[i]
+			e.prepare(g.number(moment + "Thresholds"))
+			if i == 1 {
+				g.VMOVSS(second, largest.AsX())
+			}
+			g.scaleBlock(largest, e.scale, g.reload(places[moment+"Scales"]), g.resolve(g.Param(moment+"Divisor")), func() {},
+				func() { e.encode(codes, x, n) },
+				func() {
+					zero := g.GP64()
+					g.MOVL(operand.U32(e.decades.zero()), zero.As32())
+					g.fill(codes, n, zero)
+				})
 		}
 		g.Label(next)
-		moved := reload(length)
-		g.ADDQ(moved, base("mCodes"))
-		g.ADDQ(moved, base("vCodes"))
+		moved := g.reload(length)
+		g.ADDQ(moved, places["mCodes"])
+		g.ADDQ(moved, places["vCodes"])
 		for i, slice := range []string{"w", "g"} {
 			bytes := g.GP64()
 			g.IMUL3Q(operand.Imm(uint64([]format{weights, gradients}[i].bytes)), moved, bytes)
-			g.ADDQ(bytes, base(slice))
+			g.ADDQ(bytes, places[slice])
 		}
-		g.ADDQ(operand.Imm(4), base("mScales"))
-		g.ADDQ(operand.Imm(4), base("vScales"))
+		g.ADDQ(operand.Imm(4), places["mScales"])
+		g.ADDQ(operand.Imm(4), places["vScales"])
 
 		outOfLine = append(outOfLine, func() {
 			g.Label(bad)
-			counts := reload(g.resolve(g.Param("counts")))
-			g.countBlock(a, reload(g.resolve(g.Param("scratch"))), reload(length), zero, counts)
+			counts := g.reload(g.resolve(g.Param("counts")))
+			g.countBlock(a, scratch(), g.reload(length), zero, counts)
 			g.CMPB(g.resolve(g.Param("skip")), operand.Imm(0))
 			g.JE(operand.LabelRef(keep))
-			g.ADDQ(reload(length), at(counts, 8))
+			g.ADDQ(g.reload(length), at(counts, 8))
 			g.INCQ(at(counts, 16))
 			g.JMP(operand.LabelRef(next))
 		})
 	})
+	g.JMP(operand.LabelRef(parameter))
+	g.Label(finished)
 	g.end()
 	for _, emit := range outOfLine {
 		emit()
+	}
+	for _, e := range encoders {
+		g.besides(e.beside)
 	}
 }
 
 type blockPointers struct{ w, g, mCodes, vCodes gp }
 
 // updateBlock leaves a block's new values in the scratch.
-func (g *generator) updateBlock(a adamW, weights, gradients format, from blockPointers, n, scratch gp, zero, probed, mLargest, vLargest vec, nesterov bool) {
+func (g *generator) updateBlock(a adamW, weights, gradients format, from blockPointers, scales [2]vec, n, scratch gp, zero, probed, mLargest, vLargest vec, nesterov bool) {
 	tables := [2]gp{g.number("mTable"), g.number("vTable")}
-	scales := [2]vec{g.YMM(), g.YMM()}
-	for i, moment := range []string{"m", "v"} {
-		p := g.pointer(moment + "Scales")
-		g.VBROADCASTSS(at(p, 0), scales[i])
-	}
 	magnitude := g.broadcast(0x7fffffff)
 	g.elements(n, func(width int) {
 		m := g.values(from.mCodes, 0, width, tables[0])

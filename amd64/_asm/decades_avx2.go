@@ -18,32 +18,39 @@ type decadeEncoder struct {
 	kept                         mem // the scale in 8 lanes, for what is near a threshold
 	ratio                        mem // what the multiplier is times the scale
 	room                         mem // 32 numbers and their codes
+	ahead                        int // bytes that numbers are asked for ahead of their coding
 	beside                       *[]func()
 }
 
 func (g *generator) decadeEncoder(signed bool, thresholds gp) decadeEncoder {
-	d := newDecades(signed)
-	bits := math.Float32bits
-	e := g.fixedPointEncoder(d, thresholds)
+	e := g.decadeRoom(signed)
+	e.ahead = prefetched
+	e.prepare(thresholds)
+	return e
+}
+
+// decadeRoom is an encoder that has only memory before it is prepared.
+func (g *generator) decadeRoom(signed bool) decadeEncoder {
+	return decadeEncoder{g: g, decades: newDecades(signed), kept: g.AllocLocal(32), room: g.AllocLocal(160), beside: &[]func(){}}
+}
+
+// prepare loads what a map with those thresholds needs into registers.
+func (e *decadeEncoder) prepare(thresholds gp) {
+	g, d, bits := e.g, e.decades, math.Float32bits
+	e.thresholds, e.scale, e.multiplier = thresholds, g.YMM(), g.YMM()
 	e.factor, e.offset, e.steeper = g.broadcast(bits(indexFactor)), g.broadcast(bits(indexOffset)), g.broadcast(bits(steeper))
 	e.slopes, e.offsets, e.corrections = g.eight("slopes", d.slopes), g.eight("offsets", d.offsets), g.eight("corrections", d.corrections)
 	e.ratio = g.data("word", bits(decadeScale))
-	return e
 }
 
 // lineEncoder is for a table whose thresholds lie on a line, as codebook.Line's.
 func (g *generator) lineEncoder(line, thresholds gp) decadeEncoder {
-	e := g.fixedPointEncoder(decades{fraction: 15}, thresholds)
-	e.line, e.offset, e.ratio = true, g.YMM(), at(line, 0)
+	e := decadeEncoder{
+		g: g, decades: decades{fraction: 15}, thresholds: thresholds, scale: g.YMM(), multiplier: g.YMM(), offset: g.YMM(),
+		kept: g.AllocLocal(32), room: g.AllocLocal(160), beside: &[]func(){}, ahead: prefetched, line: true, ratio: at(line, 0),
+	}
 	g.VBROADCASTSS(at(line, 4), e.offset)
 	return e
-}
-
-func (g *generator) fixedPointEncoder(d decades, thresholds gp) decadeEncoder {
-	return decadeEncoder{
-		g: g, decades: d, thresholds: thresholds, scale: g.YMM(), multiplier: g.YMM(),
-		kept: g.AllocLocal(32), room: g.AllocLocal(160), beside: &[]func(){},
-	}
 }
 
 // eight is 8 numbers in a register.
@@ -217,8 +224,8 @@ func (e decadeEncoder) groups(codes, x, n gp, adjust func(vec)) {
 	e.g.VDIVSS(e.scale.AsX(), e.multiplier.AsX(), e.multiplier.AsX())
 	e.g.VBROADCASTSS(e.multiplier.AsX(), e.multiplier)
 	e.g.loop(n, 32, func() {
-		for line := 0; line < 128; line += 64 {
-			e.g.PREFETCHT0(at(x, prefetched+line))
+		for line := 0; line < 128 && e.ahead > 0; line += 64 {
+			e.g.PREFETCHT0(at(x, e.ahead+line))
 		}
 		e.g.VMOVDQU(e.codes(x, adjust), at(codes, 0))
 		e.g.advance(x, 128)

@@ -239,16 +239,6 @@ func (g *generator) quantizeBlocks(x, scales gp, scale vec, encode, zeros func(l
 	g.Label(finished)
 }
 
-// encodeBlock codes n numbers whose largest magnitude is known, stores their scale, and
-// moves codes, x and n.
-func (e encoder) encodeBlock(codes, x, n, scales gp, largest vec, divisor, cells mem, poisoned func()) {
-	e.g.scaleBlock(largest, e.scale, scales, divisor, poisoned, func() {
-		e.encode(codes, x, n)
-	}, func() {
-		e.zeros(codes, x, n, cells)
-	})
-}
-
 // zeros sets n codes to that of zero, and moves codes and x.
 func (e encoder) zeros(codes, x, n gp, cells mem) {
 	zero := e.g.GP64()
