@@ -39,7 +39,7 @@ func factorMeansBy[G number](add factorBand[G]) FactorMeansFunc {
 		clear(totals)
 		for first := 0; first < cols; first += bandColumns {
 			last := min(first+bandColumns, cols)
-			clear(work.sums[:])
+			clear(work.sums[:min(last-first+15, bandColumns)]) // and what is added after the last
 			add(totals, &work.lanes, &work.sums, x[first:], last-first, cols, scale,
 				first%reference.SumChunk == 0, last%reference.SumChunk == 0 || last == cols)
 			copy(squares[first:last], work.sums[:])
