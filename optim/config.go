@@ -67,7 +67,7 @@ type AdamWConfig struct {
 	// Betas are the decay rates of the first and second moment.
 	Betas [2]float64 `json:"betas" want:"[0,1)"`
 	// Eps is added to the root of the second moment. It is not 0 in float32, so that a zero gradient never gives 0/0.
-	Eps float64 `json:"eps" want:"[1e-45,inf)"`
+	Eps float64 `json:"eps" want:"[1e-45,3e38]"`
 	// MomentsDtype is float32 or bfloat16.
 	MomentsDtype string `json:"moments_dtype" want:"float32|bfloat16"`
 	// MomentsRounding rounds bfloat16 moments: nearest or stochastic.
@@ -103,7 +103,7 @@ type MuonConfig struct {
 	// NSMethod is standard or gram.
 	NSMethod string `json:"ns_method" want:"standard|gram"`
 	// Eps is NAdamW's; Newton-Schulz does not use it.
-	Eps float64 `json:"eps" want:"[1e-45,inf)"`
+	Eps float64 `json:"eps" want:"[1e-45,3e38]"`
 	// ParityNorm divides by the norm in the variant's published precision, with its published eps.
 	ParityNorm bool `json:"parity_norm"`
 	// ConsistentRMS, when not nil, scales the update by ConsistentRMS * sqrt(max(rows, cols)); 0.2 lets AdamW's
