@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Measures everything and writes docs/benchmarks.md. PYTHON has torch, bitsandbytes,
-# torchao and numpy, or some of them; where it is unset nothing is measured beside ours.
+# Measures everything and writes docs/benchmarks.md, or the file that is named. PYTHON has torch,
+# bitsandbytes, torchao and numpy, or some of them; where it is unset nothing is measured beside
+# ours.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
@@ -27,5 +28,4 @@ if [ -n "${PYTHON:-}" ]; then
 	done
 fi
 go run ./internal/benchdoc -steps "$work/steps.txt" "$work/lowbit.json" "${peers[@]}" >"$work/benchmarks.md"
-mkdir -p docs
-mv "$work/benchmarks.md" docs/benchmarks.md
+mv "$work/benchmarks.md" "${1:-docs/benchmarks.md}"

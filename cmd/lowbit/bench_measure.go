@@ -5,8 +5,6 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/klauspost/cpuid/v2"
-
 	"github.com/lowbit-go/lowbit/bench"
 	"github.com/lowbit-go/lowbit/internal/roofs"
 	"github.com/lowbit-go/lowbit/kernels"
@@ -52,7 +50,7 @@ func (c *benchCmd) measure(e *env, loads []bench.Load) (benchResult, error) {
 func (c *benchCmd) machine() benchMachine {
 	counts := c.threadCounts()
 	threads := counts[len(counts)-1]
-	m := benchMachine{Brand: cpuid.CPU.BrandName, Threads: threads, FMAFlops: unknown, BF16DotFlops: unknown}
+	m := benchMachine{Brand: processorName(), Threads: threads, FMAFlops: unknown, BF16DotFlops: unknown}
 	copying := kernels.Streams{Read: []float64{4}, Write: []float64{4}}
 	streams := roofs.NewStreams(copying, roofs.NewArrays(copying, c.Elements))
 	streams.Choose(c.Elements, threads)

@@ -81,8 +81,11 @@ func (r benchResult) print(e *env) error {
 }
 
 func (r *benchRow) variantText() string {
-	if r.Method == "standard" {
+	switch {
+	case r.Method == "standard":
 		return ""
+	case r.Format != "":
+		return fmt.Sprintf("%s (%s, block %d)", r.Variant, r.Format, r.Block)
 	}
 	return r.Variant + r.Method
 }

@@ -13,7 +13,7 @@ import (
 func TestBench(t *testing.T) {
 	text := succeeds(t, "bench", "--filter", "^quantize/4bit", "--elements", "1000", "--threads", "1")
 	require.Regexp(t, `(?m)^processor: .*\nthreads: 1; copies [\d.]+ GB/s, multiply-adds \S+ GFLOP/s, dot products of bfloat16 \S+ GFLOP/s$`, text)
-	require.Regexp(t, `(?m)^quantize +4bit +\S+ +\[1000\] +1 +[\d.e-]+ ms +[\d.]+ +[\d.]+ +[\d.]+ % +- +-$`, text)
+	require.Regexp(t, `(?m)^quantize +4bit \(nf4, block 64\) +\S+ +\[1000\] +1 +[\d.e-]+ ms +[\d.]+ +[\d.]+ +[\d.]+ % +- +-$`, text)
 	require.NotContains(t, text, "dequantize")
 }
 

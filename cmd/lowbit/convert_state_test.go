@@ -90,7 +90,7 @@ func TestConvertStateImports(t *testing.T) {
 		"wrote "+at("s2")+", from which an optimizer resumes whose configuration has\n{\"adam_8bit\":true,\"quant_block_size\":256}\n")
 	require.Contains(t, succeeds(t, "convert-state", at("exported"), at("s3"), "--from", "bitsandbytes", "--to", "adamw_float32"),
 		"wrote "+at("s3")+", from which an optimizer resumes whose configuration has all the defaults: {}\n"+
-		"bitsandbytes's learning rate, betas, eps and weight decay are not in "+at("exported")+": give them in the configuration too\n")
+			"bitsandbytes's learning rate, betas, eps and weight decay are not in "+at("exported")+": give them in the configuration too\n")
 	store(t, at("p"), nil, f32("w", set.F32("p3"), shape...))
 	store(t, at("g"), nil, f32("w", set.F32("g4"), shape...))
 	succeeds(t, "step", "--config", writeConfig(t, `{"lr": 0.01, "weight_decay": 0.01, "adam_8bit": true, "quant_block_size": 256}`),

@@ -76,7 +76,7 @@ func newInfo() info {
 	disabled, _ := cpufeature.Disabled()
 	info := info{
 		Version: version(), Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH,
-		CPU:      infoCPU{cpuid.CPU.BrandName, cpufeature.Detected.Names(), runtime.NumCPU()},
+		CPU:      infoCPU{processorName(), cpufeature.Detected.Names(), runtime.NumCPU()},
 		Disabled: disabled.Names(), Devices: []infoDevice{},
 	}
 	for _, row := range kernels.Table() {
@@ -163,4 +163,13 @@ func orDash(s string) string {
 		return "-"
 	}
 	return s
+}
+
+// processorName is the brand and, since that of a virtual machine says little, the numbers that
+// tell one generation from another.
+func processorName() string {
+	if cpuid.CPU.Family == 0 {
+		return cpuid.CPU.BrandName
+	}
+	return strings.TrimSpace(fmt.Sprintf("%s, family %d, model %d", cpuid.CPU.BrandName, cpuid.CPU.Family, cpuid.CPU.Model))
 }
