@@ -95,7 +95,7 @@ func TestNewChecksTheConfiguration(t *testing.T) {
 	config.LR = optim.Constant(1)
 	for want, edit := range map[string]func(c *optim.MuonConfig){
 		"beta: got 1, want a number in [0, 1)":                           func(c *optim.MuonConfig) { c.Beta = 1 },
-		"eps: got -1, want a number in [1e-45, 3e+38]":                            func(c *optim.MuonConfig) { c.Eps = -1 },
+		"eps: got -1, want a number in [1e-45, 3e+38]":                   func(c *optim.MuonConfig) { c.Eps = -1 },
 		"ns_steps: got -1, want null or an integer in [0, 99]":           func(c *optim.MuonConfig) { c.NSSteps = new(-1) },
 		"ns_steps: got 100, want null or an integer in [0, 99]":          func(c *optim.MuonConfig) { c.NSSteps = new(100) },
 		"ns_steps: newton-schulz: polynomial dion: 6 steps, want 0 to 5": func(c *optim.MuonConfig) { c.NSSteps, c.NSCoeffs.Preset = new(6), "dion" },
