@@ -62,7 +62,12 @@ func (c MuonConfig) momentumStorage() storage {
 }
 
 func (c MuonConfig) muon(o *Optimizer, p *parameter, r StepResult) (kernels.Counts, bool, error) {
-	c.setScalars(&p.muonStep.MuonScalars, p, r)
+	s := &p.muonStep.MuonScalars
+	c.setScalars(s, p, r)
+	if sum := s.Decay + s.WeightDecay + s.Scale + s.StepSize*(1+s.Scale+s.WeightDecay); sum-sum != 0 {
+		return kernels.Counts{}, false, p.errorf("learning rate %g times a scale of %g, with weight decay %g, is no finite step in float32",
+			r.LR*p.lrScale, c.updateScale(p), p.weightDecay)
+	}
 	return o.engine.muon(p, &p.muonStep)
 }
 

@@ -340,3 +340,17 @@ func TestMuonDecay(t *testing.T) {
 		require.Equal(t, []float32{0.875, 1.75, -2.625, 3.5}, params[0].Weights.F32, variant)
 	}
 }
+
+// TestMuonRefusesStepsWithoutAnEnd, and leaves everything as it was.
+func TestMuonRefusesStepsWithoutAnEnd(t *testing.T) {
+	for _, text := range []string{
+		`{"type": "muon", "lr": 1e39, "nonfinite": "skip"}`, `{"type": "muon", "lr": 1, "consistent_rms": 1e300}`,
+		`{"type": "muon", "variant": "torch", "lr": 1e38, "weight_decay": 1e38}`,
+	} {
+		opt, params := newOptimizer(t, text, optim.Param{Name: "w", Shape: []int64{2, 3}, Weights: numbers(6, 1, false), Gradients: numbers(6, 2, false)})
+		_, err := opt.Step()
+		require.ErrorContains(t, err, "is no finite step in float32", text)
+		require.Equal(t, numbers(6, 1, false), params[0].Weights)
+		require.Zero(t, opt.Steps())
+	}
+}

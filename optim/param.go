@@ -31,7 +31,9 @@ type Param struct {
 	// for what the group, the role and the configuration say, in this order.
 	StatePrecision string
 	// Weights are updated in place by each step; Gradients are read. Both are float32 or
-	// bf16, and may be different. A parameter without gradients is left alone.
+	// bf16, and may be different. A parameter without gradients is left alone. Both may be
+	// replaced between steps by others of the same length and format; only New checks that no
+	// other parameter's weights lie in them.
 	Weights, Gradients kernels.Floats
 }
 

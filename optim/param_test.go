@@ -75,6 +75,8 @@ func TestParametersThatAreRefused(t *testing.T) {
 
 		// Weights that share memory.
 		{`{}`, []optim.Param{w, {Name: "v", Shape: []int64{6}, Weights: kernels.Float32s(shared[5:11])}}, `parameters "w" and "v" share a part of their weights, want all or nothing`},
+		{`{}`, []optim.Param{w, {Name: "v", Shape: []int64{6}, Weights: f32(6), Gradients: kernels.Float32s(shared[5:11])}}, `the gradients of parameter "v" overlap the weights of "w", want separate memory`},
+		{`{}`, []optim.Param{{Name: "v", Shape: []int64{24}, Weights: f32(24), Gradients: kernels.Float32s(shared)}, w}, `the gradients of parameter "v" overlap the weights of "w", want separate memory`},
 		{`{}`, []optim.Param{{Name: "v", Shape: []int64{24}, Weights: kernels.Float32s(shared)}, w}, `parameters "v" and "w" share a part of their weights, want all or nothing`},
 		{`{}`, []optim.Param{
 			{Name: "v", Shape: []int64{48}, Weights: kernels.BF16s(narrow)}, {Name: "u", Shape: []int64{1}, Weights: kernels.BF16s(narrow[47:])},

@@ -87,15 +87,37 @@ func checkTiedGradients(first, later *Param) error {
 	return nil
 }
 
-// checkApart refuses weights that share a part of their memory.
+// checkApart refuses weights that share a part of their memory, or lie in others' gradients.
 func checkApart(params []*Param) error {
-	inOrder := slices.Clone(params)
-	inOrder = slices.DeleteFunc(inOrder, func(p *Param) bool { return p.Weights.Len() == 0 })
-	slices.SortStableFunc(inOrder, func(a, b *Param) int { return cmp.Compare(memoryOf(a.Weights).lo, memoryOf(b.Weights).lo) })
-	for i := 1; i < len(inOrder); i++ {
-		a, b := inOrder[i-1], inOrder[i]
-		if memoryOf(a.Weights).overlaps(memoryOf(b.Weights)) {
-			return fmt.Errorf("optim: parameters %q and %q share a part of their weights, want all or nothing", a.Name, b.Name)
+	type vector struct {
+		memory
+		*Param
+		weights bool
+	}
+	var vectors []vector
+	for _, p := range params {
+		if p.Weights.Len() > 0 {
+			vectors = append(vectors, vector{memoryOf(p.Weights), p, true})
+		}
+		if p.Gradients.Len() > 0 {
+			vectors = append(vectors, vector{memoryOf(p.Gradients), p, false})
+		}
+	}
+	slices.SortStableFunc(vectors, func(a, b vector) int { return cmp.Compare(a.lo, b.lo) })
+	var weights, gradients vector // that reach furthest
+	for _, v := range vectors {
+		switch {
+		case v.weights && weights.overlaps(v.memory):
+			return fmt.Errorf("optim: parameters %q and %q share a part of their weights, want all or nothing", weights.Name, v.Name)
+		case v.weights && gradients.overlaps(v.memory) && gradients.Param != v.Param:
+			return fmt.Errorf("optim: the gradients of parameter %q overlap the weights of %q, want separate memory", gradients.Name, v.Name)
+		case !v.weights && weights.overlaps(v.memory) && weights.Param != v.Param:
+			return fmt.Errorf("optim: the gradients of parameter %q overlap the weights of %q, want separate memory", v.Name, weights.Name)
+		}
+		if v.weights {
+			weights = v
+		} else if v.hi > gradients.hi {
+			gradients = v
 		}
 	}
 	return nil

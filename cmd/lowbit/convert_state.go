@@ -94,7 +94,7 @@ func (c *convertStateCmd) Run(e *env) error {
 		return inputError{err}
 	}
 	defer s.Close()
-	config, err := c.target(s)
+	config, err := c.target(e, s)
 	if err != nil {
 		return err
 	}
@@ -124,9 +124,9 @@ func (c *convertStateCmd) Run(e *env) error {
 }
 
 // target is the configuration of the checkpoint to write.
-func (c *convertStateCmd) target(s *optim.SavedState) (optim.Config, error) {
+func (c *convertStateCmd) target(e *env, s *optim.SavedState) (optim.Config, error) {
 	if c.Config != "" {
-		return readConfig(c.Config)
+		return e.readConfig(c.Config)
 	}
 	var r representation
 	for _, r = range representations {

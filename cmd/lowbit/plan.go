@@ -75,7 +75,7 @@ type planConfiguration struct {
 func (c *planCmd) Run(e *env) error {
 	var out planJSON
 	err := e.interruptible(func() (err error) {
-		out, err = c.plan()
+		out, err = c.plan(e)
 		return err
 	})
 	switch {
@@ -87,7 +87,7 @@ func (c *planCmd) Run(e *env) error {
 	return out.print(e)
 }
 
-func (c *planCmd) plan() (out planJSON, err error) {
+func (c *planCmd) plan(e *env) (out planJSON, err error) {
 	m, err := c.model()
 	if err != nil {
 		return out, err
@@ -100,7 +100,7 @@ func (c *planCmd) plan() (out planJSON, err error) {
 			m.params[i].Role = "token_embedding"
 		}
 	}
-	choices, err := c.configurations(m.params)
+	choices, err := c.configurations(e, m.params)
 	if err != nil {
 		return out, err
 	}
@@ -119,9 +119,9 @@ func (c *planCmd) plan() (out planJSON, err error) {
 }
 
 // configurations are train's, and those of Muon's other momenta.
-func (c *planCmd) configurations(params []optim.PlannedParam) ([]choice, error) {
+func (c *planCmd) configurations(e *env, params []optim.PlannedParam) ([]choice, error) {
 	if c.Config != "" {
-		config, err := readConfig(c.Config)
+		config, err := e.readConfig(c.Config)
 		name := filepath.Base(c.Config)
 		return []choice{{strings.TrimSuffix(name, filepath.Ext(name)), config}}, err
 	}

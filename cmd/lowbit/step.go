@@ -46,7 +46,7 @@ func (c *stepCmd) Run(e *env) error {
 	if err := c.checkOutputs(); err != nil {
 		return err
 	}
-	config, err := readConfig(c.Config)
+	config, err := e.readConfig(c.Config)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func sparse(t *testing.T, path, shape string, bytes int64) {
 
 // TestSignals stops the command itself in the middle of its work.
 func TestSignals(t *testing.T) {
-	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
 		folder := t.TempDir()
 		in, out := filepath.Join(folder, "in"), filepath.Join(folder, "out")
 		sparse(t, in, "[4096,262144]", 4<<30)
@@ -44,6 +44,34 @@ func TestSignals(t *testing.T) {
 		require.Equal(t, "lowbit: interrupted\n", stderr.String())
 		require.Equal(t, []string{"in"}, names(t, folder))
 	}
+}
+
+// TestSignalsBeforeAConfiguration comes to a command that waits for one.
+func TestSignalsBeforeAConfiguration(t *testing.T) {
+	folder, plain := small(t)
+	pipe := filepath.Join(folder, "pipe")
+	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
+	out := filepath.Join(folder, "out")
+	for _, args := range [][]string{
+		{"step", "--config", pipe, "--params", plain, "--grads", plain, "--out-params", out, "--out-state", out + "2"},
+		{"train", "--config", pipe, "--out", out},
+		{"plan", "--config", pipe, "--shapes", "4"},
+	} {
+		var stderr bytes.Buffer
+		c := command("", args...)
+		c.Stderr = &stderr
+		require.NoError(t, c.Start())
+		writer, err := os.OpenFile(pipe, os.O_WRONLY, 0) // waits until the command reads
+		require.NoError(t, err)
+		require.NoError(t, c.Process.Signal(syscall.SIGTERM))
+		require.Error(t, c.Wait())
+		require.NoError(t, writer.Close())
+		require.Equal(t, exitInterrupted, c.ProcessState.ExitCode())
+		require.Equal(t, "lowbit: interrupted\n", stderr.String())
+	}
+	long := filepath.Join(folder, "long")
+	require.NoError(t, os.WriteFile(long, bytes.Repeat([]byte(" "), 1<<20+1), 0o600))
+	fails(t, exitBadInput, long+": more than 1048576 bytes, want a configuration", "plan", "--config", long, "--shapes", "4")
 }
 
 // A limit of 512 or 1024 bytes on the size of files stands in for a full disk.

@@ -133,7 +133,7 @@ func (c *trainCmd) newTraining(e *env, saved *trainState) (*training, error) {
 
 // newRuns returns the runs that the command line asks for, all at their start.
 func (c *trainCmd) newRuns(e *env, t *training, saved *trainState) ([]*trainRun, error) {
-	choices, err := c.choices(t, saved)
+	choices, err := c.choices(e, t, saved)
 	if err != nil {
 		return nil, err
 	}

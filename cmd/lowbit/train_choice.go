@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -74,9 +75,9 @@ func muon(s settings) optim.Config {
 const muonRMS = 0.2
 
 // choices are the optimizers that the command line asks for, or that a checkpoint was made with.
-func (c *trainCmd) choices(t *training, saved *trainState) ([]choice, error) {
+func (c *trainCmd) choices(e *env, t *training, saved *trainState) ([]choice, error) {
 	if c.Config != "" {
-		config, err := readConfig(c.Config)
+		config, err := e.readConfig(c.Config)
 		name := filepath.Base(c.Config)
 		return []choice{{strings.TrimSuffix(name, filepath.Ext(name)), config}}, err
 	}
@@ -105,16 +106,37 @@ func (c *trainCmd) choices(t *training, saved *trainState) ([]choice, error) {
 	return list, nil
 }
 
-func readConfig(path string) (optim.Config, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, inputError{err}
+func (e *env) readConfig(path string) (optim.Config, error) {
+	var text []byte
+	if err := e.interruptible(func() (err error) {
+		text, err = readText(path)
+		return err
+	}); err != nil {
+		return nil, err
 	}
 	config, err := optim.ParseConfig(text)
 	if err != nil {
 		return nil, badInput("%s: %w", path, err)
 	}
 	return config, nil
+}
+
+// readText reads a file that is no larger than what somebody would write.
+func readText(path string) ([]byte, error) {
+	const most = 1 << 20
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, inputError{err}
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	switch {
+	case err != nil:
+		return nil, inputError{err}
+	case len(text) > most:
+		return nil, badInput("%s: more than %d bytes, want a configuration", path, most)
+	}
+	return text, nil
 }
 
 // names are the optimizers that flags name, nil where none does.
