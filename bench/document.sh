@@ -16,6 +16,7 @@ steps() {
 steps ./optim 'Many|One|Muon'
 steps ./kernels Threads
 steps ./bench Blocks
+OPENBLAS_CORETYPE=SkylakeX steps ./bench '/op=(norm|dot|scale|gemm_float32)/'
 peers=()
 if [ -n "${PYTHON:-}" ]; then
 	for threads in $(printf "1\n%s\n" "$(nproc)" | sort -nu); do

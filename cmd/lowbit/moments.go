@@ -37,6 +37,13 @@ func readDescription(f *tensorfile.File) (*checkpoint, error) {
 	return saved, nil
 }
 
+// warnCheckpoint warns where tensors of a checkpoint are about to change.
+func (e *env) warnCheckpoint(f *tensorfile.File) {
+	if _, ok := f.Metadata[checkpointKey]; ok {
+		e.warn("%s is an optimizer's checkpoint, and no optimizer resumes from what this makes of it; lowbit convert-state changes how moments are kept", f.Path)
+	}
+}
+
 // refuseCodes refuses a checkpoint whose moments are codes: those of two cannot be compared.
 func refuseCodes(f *tensorfile.File) error {
 	saved, err := readDescription(f)

@@ -26,7 +26,7 @@ configuration has a split one. Activations are not in it. The state is what lowb
 --shards shares out the state alone, and PER RANK is the rank that holds most. A matrix that Muon steps stays whole on one
 rank, so a model of few of them gains little.
 
-Of a file, F32, BF16 and F16 tensors count, the last as bfloat16; others are named and left out. Of a config.json,
+Of a file, F32, BF16 and F16 tensors count, the last as bfloat16, which lowbit step only copies; others are named and left out. Of a config.json,
 model_type may be ` + familyNames() + `.
 
 A matrix called embedding, embed_tokens, embed_in, token_embedding, tok_embeddings, word_embeddings or wte, after any

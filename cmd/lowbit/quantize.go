@@ -90,6 +90,7 @@ func (c *quantizeCmd) Run(e *env) error {
 		if err := refuseQuantised(o.in); err != nil {
 			return err
 		}
+		e.warnCheckpoint(o.in)
 		chosen, err := c.choose(o.in)
 		if err != nil {
 			return err

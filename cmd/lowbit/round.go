@@ -34,6 +34,7 @@ func (c *roundCmd) Run(e *env) error {
 		if err := refuseQuantised(o.in); err != nil {
 			return err
 		}
+		e.warnCheckpoint(o.in)
 		for _, t := range o.in.Tensors {
 			if t.DType == "F32" || t.DType == "F16" {
 				c.round(e, o, t)

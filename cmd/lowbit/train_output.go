@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -147,7 +148,14 @@ func (c *trainCmd) print(e *env, t *training, runs []*trainRun, f *outFolder) er
 	if err := printTable(e.stdout, rows); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(e.stdout, "\nlosses are of held-out text, in nats a byte\nwrote %s and %s\n", f.plot(), f.csv())
+	trained, written := "", f.plot()+" and "+f.csv()
+	if !slices.ContainsFunc(runs, func(r *trainRun) bool { return r.measured > 0 }) {
+		trained = c.Resume + " was at the last step: nothing was left to train\n"
+	}
+	if c.Checkpoint != "" {
+		written = f.plot() + ", " + f.csv() + " and " + c.Checkpoint
+	}
+	_, err = fmt.Fprintf(e.stdout, "\n%slosses are of held-out text, in nats a byte\nwrote %s\n", trained, written)
 	return err
 }
 

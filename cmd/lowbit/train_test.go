@@ -177,6 +177,22 @@ func TestTrainTable(t *testing.T) {
 	require.True(t, strings.HasSuffix(out, "wrote "+filepath.Join(folder, "loss.png")+" and "+filepath.Join(folder, "loss.csv")+"\n"), out)
 }
 
+// TestTrainOfAFinishedRun says that nothing was left, and which files it wrote; what others make of its checkpoint is none.
+func TestTrainOfAFinishedRun(t *testing.T) {
+	folder := t.TempDir()
+	at := func(name string) string { return filepath.Join(folder, name) }
+	out := succeeds(t, train(2, "--optimizer", "adamw_8bit", "--out", at("a"), "--checkpoint", at("c"))...)
+	require.NotContains(t, out, "nothing was left")
+	require.True(t, strings.HasSuffix(out, ", "+filepath.Join(at("a"), "loss.csv")+" and "+at("c")+"\n"), out)
+	out = succeeds(t, train(2, "--out", at("b"), "--resume", at("c"))...)
+	require.Contains(t, out, "\n"+at("c")+" was at the last step: nothing was left to train\n")
+	for _, args := range [][]string{{"quantize", at("c"), at("q"), "--format", "nf4"}, {"round", at("c"), at("r"), "--to", "bfloat16"}} {
+		r := lowbit(args...)
+		require.Zero(t, r.code)
+		require.Contains(t, r.stderr, "lowbit: warning: "+at("c")+" is an optimizer's checkpoint, and no optimizer resumes from what this makes of it")
+	}
+}
+
 // TestTrainDiverges has one run whose loss is not finite, which is reported, and one that is trained all the same.
 func TestTrainDiverges(t *testing.T) {
 	folder := t.TempDir()
