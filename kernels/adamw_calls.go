@@ -189,6 +189,10 @@ func (c *AdamWCalls) Run(limit ...Threads) (counts Counts, skipped int64) {
 	return counts, skipped
 }
 
+// callCost is what a parameter takes beside its elements, in elements: one call of assembly
+// steps a piece of many.
+const callCost = 32
+
 // divide makes pieces of some pieceElements, each of one kind and of the same scalars.
 func (c *AdamWCalls) divide() {
 	c.split = c.split[:0]
@@ -218,7 +222,7 @@ func (c *AdamWCalls) divide() {
 			first = i + 1
 			continue
 		}
-		if elements += call.n; elements >= pieceElements {
+		if elements += call.n + callCost; elements >= pieceElements {
 			whole(i + 1)
 		}
 	}

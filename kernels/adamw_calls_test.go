@@ -237,3 +237,22 @@ func factorBits(t *AdamWTensors) (all []uint32) {
 	}
 	return all
 }
+
+// TestPiecesOfSmallParameters bounds how many parameters one call of assembly steps.
+func TestPiecesOfSmallParameters(t *testing.T) {
+	s := AdamWHyper{LR: 1e-2, Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, Step: 1, GradScale: 1}.Scalars()
+	var calls AdamWCalls
+	x := make([]float32, 4*5000)
+	for i := range 5000 {
+		at := func(array int) Floats { return Float32s(x[4*i+array:][:1:1]) }
+		require.NoError(t, calls.Add(&AdamWTensors{Weights: at(0), Gradients: at(1), M: Moment{Floats: at(2)}, V: Moment{Floats: at(3)}}, &s))
+	}
+	calls.divide()
+	stepped := 0
+	for _, piece := range calls.pieces {
+		require.Equal(t, stepped, piece.first)
+		require.LessOrEqual(t, piece.last-piece.first, pieceElements/callCost)
+		stepped = piece.last
+	}
+	require.Equal(t, 5000, stepped)
+}
