@@ -113,7 +113,7 @@ func chunkSums(n int) []float64 { return make([]float64, chunks(n)) }
 func chunksOf(sums []float64, lo, hi int) []float64 { return sums[chunks(lo):chunks(hi)] }
 
 var factorLoads = vectorLoads(func(op *kernels.Op[kernels.FactorMeansFunc], n int) vectors[kernels.FactorMeansFunc] {
-	const band = 64 // rows of a call
+	const band = reference.FactorBand // rows of a call
 	inBF16, cols := op == kernels.OpFactorMeansBF16, columns(n)
 	rows := n / cols
 	means, squares, g := make([]float32, rows), make([]float64, ((rows-1)/band+1)*cols), floats(n, inBF16)

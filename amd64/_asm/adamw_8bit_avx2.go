@@ -45,7 +45,7 @@ func (g *generator) adamW8bit(weights, gradients format) {
 	length, second := g.AllocLocal(8), g.AllocLocal(8)
 	places := g.places("w", "g", "mCodes", "vCodes", "mScales", "vScales")
 	scratch := func() gp { return g.number("scratch") }
-	encoders := []decadeEncoder{g.decadeRoom(true), g.decadeRoom(false)}
+	encoders := []decadeEncoder{g.encoderRoom(newDecades(true)), g.encoderRoom(newDecades(false))}
 	var outOfLine []func()
 	parameter, finished := g.label("parameter"), g.label("end")
 	g.Label(parameter)
@@ -100,16 +100,7 @@ func (g *generator) adamW8bit(weights, gradients format) {
 				})
 		}
 		g.Label(next)
-		moved := g.reload(length)
-		g.ADDQ(moved, places["mCodes"])
-		g.ADDQ(moved, places["vCodes"])
-		for i, slice := range []string{"w", "g"} {
-			bytes := g.GP64()
-			g.IMUL3Q(operand.Imm(uint64([]format{weights, gradients}[i].bytes)), moved, bytes)
-			g.ADDQ(bytes, places[slice])
-		}
-		g.ADDQ(operand.Imm(4), places["mScales"])
-		g.ADDQ(operand.Imm(4), places["vScales"])
+		places.passBlock(g, length, weights, gradients)
 
 		outOfLine = append(outOfLine, func() {
 			g.Label(bad)

@@ -101,16 +101,7 @@ func (g *generator) adamW8bit512(weights, gradients format) {
 				})
 		}
 		g.Label(next)
-		moved := g.reload(length)
-		g.ADDQ(moved, places["mCodes"])
-		g.ADDQ(moved, places["vCodes"])
-		for i, slice := range []string{"w", "g"} {
-			bytes := g.GP64()
-			g.IMUL3Q(operand.Imm(uint64([]format{weights, gradients}[i].bytes)), moved, bytes)
-			g.ADDQ(bytes, places[slice])
-		}
-		g.ADDQ(operand.Imm(4), places["mScales"])
-		g.ADDQ(operand.Imm(4), places["vScales"])
+		places.passBlock(g, length, weights, gradients)
 
 		outOfLine = append(outOfLine, func() {
 			g.Label(bad)

@@ -23,15 +23,15 @@ type decadeEncoder struct {
 }
 
 func (g *generator) decadeEncoder(signed bool, thresholds gp) decadeEncoder {
-	e := g.decadeRoom(signed)
+	e := g.encoderRoom(newDecades(signed))
 	e.ahead = prefetched
 	e.prepare(thresholds)
 	return e
 }
 
-// decadeRoom is an encoder that has only memory before it is prepared.
-func (g *generator) decadeRoom(signed bool) decadeEncoder {
-	return decadeEncoder{g: g, decades: newDecades(signed), kept: g.AllocLocal(32), room: g.AllocLocal(160), beside: &[]func(){}}
+// encoderRoom is an encoder that has only memory before it is prepared.
+func (g *generator) encoderRoom(d decades) decadeEncoder {
+	return decadeEncoder{g: g, decades: d, kept: g.AllocLocal(32), room: g.AllocLocal(160), beside: &[]func(){}}
 }
 
 // prepare loads what a map with those thresholds needs into registers.
@@ -45,10 +45,9 @@ func (e *decadeEncoder) prepare(thresholds gp) {
 
 // lineEncoder is for a table whose thresholds lie on a line, as codebook.Line's.
 func (g *generator) lineEncoder(line, thresholds gp) decadeEncoder {
-	e := decadeEncoder{
-		g: g, decades: decades{fraction: 15}, thresholds: thresholds, scale: g.YMM(), multiplier: g.YMM(), offset: g.YMM(),
-		kept: g.AllocLocal(32), room: g.AllocLocal(160), beside: &[]func(){}, ahead: prefetched, line: true, ratio: at(line, 0),
-	}
+	e := g.encoderRoom(decades{fraction: 15})
+	e.ahead, e.line, e.thresholds, e.ratio = prefetched, true, thresholds, at(line, 0)
+	e.scale, e.multiplier, e.offset = g.YMM(), g.YMM(), g.YMM()
 	g.VBROADCASTSS(at(line, 4), e.offset)
 	return e
 }

@@ -49,19 +49,8 @@ func factoredAVX2(g *generator) {
 		b.scale = g.parameter("scale")
 		b.tail = g.AllocLocal(4 * sumLanes)
 		lanes := [4]vec{g.YMM(), g.YMM(), g.YMM(), g.YMM()}
-		b.rows(func() {
-			for _, y := range lanes {
-				g.VXORPD(y, y, y)
-			}
-		}, func() {
-			for i, y := range lanes {
-				g.VMOVUPD(at(b.lanes, 32*i), y)
-			}
-		}, func(n gp) { b.rowAVX2(lanes, n) }, func() {
-			for i, y := range lanes {
-				g.VMOVUPD(y, at(b.lanes, 32*i))
-			}
-		}, func() vec { return summation{g: g, lanes: lanes}.total() })
+		b.rows(lanes[:], func(y vec) { g.VXORPD(y, y, y) }, func(n gp) { b.rowAVX2(lanes, n) },
+			func() vec { return summation{g: g, lanes: lanes}.total() })
 		g.end()
 	}
 }
@@ -90,17 +79,21 @@ func (g *generator) factorBand(name string, f format) *factorBand {
 
 // rows goes over the rows: it clears or loads the lanes, adds n columns, and keeps the lanes
 // or adds their sum to the total.
-func (b *factorBand) rows(clear, load func(), add func(n gp), store func(), total func() vec) {
+func (b *factorBand) rows(lanes []vec, clear func(vec), add func(n gp), total func() vec) {
 	g := b.g
 	totals, rows, from := g.pointer("totals"), g.length("totals"), g.pointer("g")
 	g.loop(rows, 1, func() {
 		began, begin, kept, keep := g.label("began"), g.label("begin"), g.label("kept"), g.label("keep")
 		g.CMPB(g.resolve(g.Param("first")), operand.Imm(0))
 		g.JNE(operand.LabelRef(begin))
-		load()
+		for i, lane := range lanes {
+			g.VMOVUPD(b.lane(i, len(lanes)), lane)
+		}
 		g.JMP(operand.LabelRef(began))
 		g.Label(begin)
-		clear()
+		for _, lane := range lanes {
+			clear(lane)
+		}
 		g.Label(began)
 		g.MOVQ(from, b.row)
 		g.MOVQ(g.resolve(g.Param("sums")), b.sums)
@@ -112,13 +105,18 @@ func (b *factorBand) rows(clear, load func(), add func(n gp), store func(), tota
 		g.VMOVSD(sum, at(totals, 0))
 		g.JMP(operand.LabelRef(kept))
 		g.Label(keep)
-		store()
+		for i, lane := range lanes {
+			g.VMOVUPD(lane, b.lane(i, len(lanes)))
+		}
 		g.Label(kept)
 		g.advance(totals, 8)
 		g.advance(b.lanes, 8*sumLanes)
 		g.ADDQ(b.stride, from)
 	})
 }
+
+// lane is where one of so many registers of lanes is kept.
+func (b *factorBand) lane(i, of int) mem { return at(b.lanes, 8*sumLanes/of*i) }
 
 // rowAVX2 adds the squares of n elements of a row.
 func (b *factorBand) rowAVX2(lanes [4]vec, n gp) {

@@ -7,19 +7,7 @@ func factoredAVX512(g *generator) {
 		b := g.factorBand("FactorBand"+f.suffix+"AVX512", f.format)
 		b.scale = g.parameter512("scale")
 		lanes := [2]vec{g.ZMM(), g.ZMM()}
-		b.rows(func() {
-			for _, z := range lanes {
-				g.VPXORQ(z, z, z)
-			}
-		}, func() {
-			for i, z := range lanes {
-				g.VMOVUPD(at(b.lanes, 64*i), z)
-			}
-		}, func(n gp) { b.rowAVX512(lanes, n) }, func() {
-			for i, z := range lanes {
-				g.VMOVUPD(z, at(b.lanes, 64*i))
-			}
-		}, func() vec {
+		b.rows(lanes[:], func(z vec) { g.VPXORQ(z, z, z) }, func(n gp) { b.rowAVX512(lanes, n) }, func() vec {
 			g.VADDPD(lanes[1], lanes[0], lanes[0])
 			return g.sumEight(lanes[0])
 		})
