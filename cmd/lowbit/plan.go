@@ -24,7 +24,7 @@ state (moments with their scales and factors), and the master, which is the lowe
 configuration has a split one. Activations are not in it. The state is what lowbit step reports when it runs.
 
 --shards shares out the state alone, and PER RANK is the rank that holds most. A matrix that Muon steps stays whole on one
-rank, so a model of few of them gains little.
+rank, and so do 4096 elements and whole blocks: a small model gains little.
 
 Of a file, F32, BF16 and F16 tensors count, the last as bfloat16, which lowbit step only copies; others are named and left out. Of a config.json,
 model_type may be ` + familyNames() + `.
