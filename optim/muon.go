@@ -62,13 +62,19 @@ func (c MuonConfig) momentumStorage() storage {
 }
 
 func (c MuonConfig) muon(o *Optimizer, p *parameter, r StepResult) (kernels.Counts, bool, error) {
+	c.setScalars(&p.muonStep.MuonScalars, p, r)
+	return o.engine.muon(p, &p.muonStep)
+}
+
+// checkStep refuses a step of a matrix that is infinite in float32.
+func (c MuonConfig) checkStep(p *parameter, r StepResult) error {
 	s := &p.muonStep.MuonScalars
 	c.setScalars(s, p, r)
 	if sum := s.Decay + s.WeightDecay + s.Scale + s.StepSize*(1+s.Scale+s.WeightDecay); sum-sum != 0 {
-		return kernels.Counts{}, false, p.errorf("learning rate %g times a scale of %g, with weight decay %g, is no finite step in float32",
+		return p.errorf("learning rate %g times a scale of %g, with weight decay %g, is no finite step in float32",
 			r.LR*p.lrScale, c.updateScale(p), p.weightDecay)
 	}
-	return o.engine.muon(p, &p.muonStep)
+	return nil
 }
 
 // setAdamW sets the step of what is not a matrix, as in optax.contrib.muon.

@@ -347,10 +347,13 @@ func TestMuonRefusesStepsWithoutAnEnd(t *testing.T) {
 		`{"type": "muon", "lr": 1e39, "nonfinite": "skip"}`, `{"type": "muon", "lr": 1, "consistent_rms": 1e300}`,
 		`{"type": "muon", "variant": "torch", "lr": 1e38, "weight_decay": 1e38}`,
 	} {
-		opt, params := newOptimizer(t, text, optim.Param{Name: "w", Shape: []int64{2, 3}, Weights: numbers(6, 1, false), Gradients: numbers(6, 2, false)})
+		opt, params := newOptimizer(t, text,
+			optim.Param{Name: "b", Shape: []int64{4}, Weights: numbers(4, 3, false), Gradients: numbers(4, 4, false)},
+			optim.Param{Name: "w", Shape: []int64{2, 3}, Weights: numbers(6, 1, false), Gradients: numbers(6, 2, false)})
 		_, err := opt.Step()
 		require.ErrorContains(t, err, "is no finite step in float32", text)
-		require.Equal(t, numbers(6, 1, false), params[0].Weights)
+		require.Equal(t, numbers(4, 3, false), params[0].Weights)
+		require.Equal(t, numbers(6, 1, false), params[1].Weights)
 		require.Zero(t, opt.Steps())
 	}
 }

@@ -149,7 +149,8 @@ type StepResult struct {
 // finite skips the step, which then does not count. The gradients themselves are not
 // changed.
 //
-// Slices of a wrong length or format are an error, and then nothing has changed. Gradients
+// Slices of a wrong length or format are an error, and so is a step of Muon that is infinite
+// in float32, and then nothing has changed. Gradients
 // that lie in the optimizer's own state (see State) are one too, which says which parameters
 // have been updated before. An [OffloadError] comes with the result of a step that was taken.
 func (o *Optimizer) Step() (StepResult, error) {
@@ -168,6 +169,16 @@ func (o *Optimizer) Step() (StepResult, error) {
 			return r, nil
 		}
 		r.Clip = ClipCoefficient(r.GradNorm, *o.common.GradClipNorm)
+	}
+	if c, ok := o.config.(MuonConfig); ok {
+		for _, p := range o.params {
+			if !p.muon || p.gradients().Len() == 0 {
+				continue
+			}
+			if err := c.checkStep(p, r); err != nil {
+				return StepResult{}, err
+			}
+		}
 	}
 	if steady {
 		if err := o.updateAgain(&r); err != nil {
